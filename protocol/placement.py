@@ -1,0 +1,213 @@
+"""Placing a pod on a node: which GPUs, and which CUs of them.
+
+One pure function, called for every node by the extender's filter, and under the node lock by its bind.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from protocol.allocation import DeviceShare, Segments, encode_cus, encode_segments
+from protocol.cuchoice import choose_cus, extend_cus
+from protocol.cuset import format_parts
+from protocol.demand import ContainerDemand, Role
+from protocol.devices import DeviceInfo
+from protocol.names import CU_ALLOCATED, DEVICES_ALLOCATED, DEVICES_TO_ALLOCATE
+from protocol.usage import GpuUsage
+
+
+class Policy(Enum):
+    """Which GPU is preferred when several would do."""
+
+    BINPACK = "binpack"
+    """The fullest, so that whole GPUs stay free."""
+    SPREAD = "spread"
+    """The emptiest, so that pods disturb each other least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a pod's containers go.
+
+    Attributes:
+        segments: each container's shares, init containers first.
+        parts: for each GPU the CU parts in the order of the annotation: sidecars and containers, then what init
+            containers need beyond them.
+    """
+
+    segments: Segments
+    parts: Mapping[str, Sequence[Sequence[int]]]
+
+    def annotations(self) -> dict[str, str]:
+        """Return the pod annotations that record this placement."""
+        text = encode_segments(self.segments)
+        cus = encode_cus({device_id: format_parts(parts) for device_id, parts in self.parts.items()})
+        return {DEVICES_TO_ALLOCATE: text, DEVICES_ALLOCATED: text, CU_ALLOCATED: cus}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a pod does not fit.
+
+    Attributes:
+        reason: short, with numbers, the same for all nodes with the same trouble.
+        permanent: no other pod's end can help: the node has too few GPUs, or they are too small.
+    """
+
+    reason: str
+    permanent: bool = False
+
+
+def place(demands: Sequence[ContainerDemand], usages: Iterable[GpuUsage], policy: Policy) -> Placement | Refusal:
+    """Return where a pod's containers go on a node, or why they do not fit.
+
+    Containers that run together are placed largest first, each of their GPUs being distinct for one container; init
+    containers come last, as they may reuse what the pod already has.
+
+    Args:
+        demands: of all containers, by position.
+        usages: the node's GPUs and what other pods hold of them.
+        policy: which GPUs are preferred.
+    """
+    gpus = [_Candidate(usage) for usage in usages]
+    running = [demand for demand in demands if demand.gpus and demand.role is not Role.INIT]
+    inits = [demand for demand in demands if demand.gpus and demand.role is Role.INIT]
+    segments: dict[int, tuple[DeviceShare, ...]] = {}
+    for demand in [*sorted(running, key=_size, reverse=True), *sorted(inits, key=_size, reverse=True)]:
+        fitting, refusals = _fitting(gpus, demand)
+        if len(fitting) < demand.gpus:
+            return _refusal(demand, len(fitting), refusals)
+        chosen = sorted(fitting, key=lambda gpu: gpu.preference(demand, policy))[: demand.gpus]
+        segments[demand.position] = tuple(gpu.take(demand) for gpu in sorted(chosen, key=lambda gpu: gpu.device.index))
+    return Placement(
+        segments=tuple(segments.get(demand.position, ()) for demand in demands),
+        parts={gpu.device.id: gpu.parts() for gpu in gpus if gpu.is_used},
+    )
+
+
+def _size(demand: ContainerDemand) -> tuple[float, float, int]:
+    whole = float("inf")
+    cores = whole if demand.cores_percent is None else demand.cores_percent
+    memory = whole if demand.memory_mib is None else demand.memory_mib
+    return (cores, memory, demand.gpus)
+
+
+class _Candidate:
+    """A GPU while a pod is placed on it."""
+
+    def __init__(self, usage: GpuUsage) -> None:
+        self.device: DeviceInfo = usage.device
+        self._usage = usage
+        self._running: dict[int, tuple[int, ...]] = {}
+        self._sidecar_cus: set[int] = set()
+        self._init_extra: list[int] = []
+        self._running_mib = 0
+        self._sidecar_mib = 0
+        self._init_mib = 0
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self._running or self._init_extra)
+
+    def parts(self) -> list[tuple[int, ...]]:
+        return [part for _, part in sorted(self._running.items())] + [tuple(self._init_extra)] * bool(self._init_extra)
+
+    def obstacle(self, demand: ContainerDemand) -> Refusal | None:
+        """Return why the container does not fit on this GPU, beside what the pod already has there."""
+        return self._closed() or self._too_full(demand)
+
+    def _closed(self) -> Refusal | None:
+        if not self.device.healthy:
+            return Refusal("GPU unhealthy")
+        if self._usage.blocked:
+            return Refusal(f"GPU blocked: {self._usage.blocked}")
+        if not self.is_used and len(self._usage.pods) >= self.device.count:
+            return Refusal(f"GPU sharers: {self.device.count} pods at most")
+        return None
+
+    def _too_full(self, demand: ContainerDemand) -> Refusal | None:
+        memory, cus = self.device.memory_for(demand.memory_mib), self.device.cus_for(demand.cores_percent)
+        if memory > self.device.memory_mib:
+            return Refusal(f"GPU memory: {self.device.memory_mib} MiB in all, {memory} asked", permanent=True)
+        if self._memory_growth(demand) > self._free_mib():
+            return Refusal(f"GPU memory: {self._free_mib()} MiB free, {memory} asked")
+        if self._choose(demand) is None:
+            return Refusal(f"GPU compute units: {len(self._free_cus())} free, {cus} asked")
+        return None
+
+    def preference(self, demand: ContainerDemand, policy: Policy) -> tuple[int, float, int]:
+        """Return the key by which GPUs are sorted: the smallest is taken first."""
+        memory = (self._usage.memory_mib + self._own_mib()) / max(1, self.device.memory_mib)
+        cus = 1 - len(self._free_cus()) / max(1, self.device.cu_count)
+        load = max(memory, cus)
+        reused = int(demand.role is Role.INIT and self.is_used)
+        return (-reused, -load if policy is Policy.BINPACK else load, self.device.index)
+
+    def take(self, demand: ContainerDemand) -> DeviceShare:
+        """Give the container its share; it must fit."""
+        ids = self._choose(demand)
+        if ids is None:
+            raise AssertionError(f"GPU {self.device.id} was chosen for a container that does not fit")
+        memory = self.device.memory_for(demand.memory_mib)
+        if demand.role is Role.INIT:
+            self._init_extra.extend(ids)
+            self._init_mib = max(self._init_mib, memory)
+        else:
+            self._running[demand.position] = ids
+            self._running_mib += memory
+        if demand.role is Role.SIDECAR:
+            self._sidecar_cus.update(ids)
+            self._sidecar_mib += memory
+        return DeviceShare(self.device.id, self.device.product, memory, self.device.cus_for(demand.cores_percent))
+
+    def _choose(self, demand: ContainerDemand) -> tuple[int, ...] | None:
+        """Return the ids that the container adds to what the pod has here, perhaps none; None when it does not fit."""
+        count = self.device.cus_for(demand.cores_percent)
+        if demand.role is not Role.INIT:
+            return choose_cus(self._free_cus(), count, self.device)
+        return extend_cus(self._reusable_cus(), self._free_cus(), count, self.device)
+
+    def _reusable_cus(self) -> list[int]:
+        apps = (cu for part in self._running.values() for cu in part if cu not in self._sidecar_cus)
+        return [*apps, *self._init_extra]
+
+    def _free_cus(self) -> set[int]:
+        own = {cu for part in self._running.values() for cu in part}
+        return self._usage.free_cus - own - set(self._init_extra)
+
+    def _own_mib(self) -> int:
+        return max(self._running_mib, self._sidecar_mib + self._init_mib)
+
+    def _free_mib(self) -> int:
+        return self._usage.free_memory_mib - self._own_mib()
+
+    def _memory_growth(self, demand: ContainerDemand) -> int:
+        memory = self.device.memory_for(demand.memory_mib)
+        if demand.role is Role.INIT:
+            return max(0, self._sidecar_mib + memory - self._own_mib())
+        return memory
+
+
+def _fitting(gpus: Iterable[_Candidate], demand: ContainerDemand) -> tuple[list[_Candidate], list[Refusal]]:
+    fitting: list[_Candidate] = []
+    refusals: list[Refusal] = []
+    for gpu in gpus:
+        obstacle = gpu.obstacle(demand)
+        if obstacle is None:
+            fitting.append(gpu)
+        else:
+            refusals.append(obstacle)
+    return fitting, refusals
+
+
+def _refusal(demand: ContainerDemand, fitting: int, refusals: Sequence[Refusal]) -> Refusal:
+    """Return one reason for the node: the most frequent of its GPUs', or that it has too few."""
+    total = fitting + len(refusals)
+    permanent = demand.gpus > total - sum(refusal.permanent for refusal in refusals)
+    if demand.gpus > total:
+        return Refusal(f"GPUs: {total} on the node, {demand.gpus} asked", permanent=True)
+    reason, _ = Counter(refusal.reason for refusal in refusals).most_common(1)[0]
+    if demand.gpus > 1:
+        reason = f"{reason} ({fitting} of {demand.gpus} GPUs fit)"
+    return Refusal(reason, permanent)

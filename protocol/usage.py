@@ -1,0 +1,95 @@
+"""What is taken of a node's GPUs, told from the pods on it.
+
+There is no counter anywhere: usage is the sum of the live pods' annotations, so nothing can leak.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from protocol.allocation import AllocationError
+from protocol.claim import pod_claims
+from protocol.devices import DeviceInfo
+from protocol.pods import Holding, Json, PodRef, is_finished, read_holding
+
+
+@dataclass(slots=True)
+class GpuUsage:
+    """One GPU and what its pods hold of it.
+
+    Attributes:
+        device: the GPU.
+        memory_mib: MiB that are taken.
+        cus: CU ids that are taken.
+        pods: who shares it.
+        blocked: why nobody else may be placed on it; empty when it is open.
+    """
+
+    device: DeviceInfo
+    memory_mib: int = 0
+    cus: set[int] = field(default_factory=set)
+    pods: set[PodRef] = field(default_factory=set)
+    blocked: str = ""
+
+    @property
+    def free_memory_mib(self) -> int:
+        """MiB that nobody holds; never negative."""
+        return max(0, self.device.memory_mib - self.memory_mib)
+
+    @property
+    def free_cus(self) -> set[int]:
+        """CU ids that nobody holds."""
+        return set(range(self.device.cu_count)) - self.cus
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A pod whose annotations do not say what it holds, and why."""
+
+    pod: PodRef
+    reason: str
+
+
+def node_usage(devices: Iterable[DeviceInfo], pods: Iterable[Json]) -> tuple[dict[str, GpuUsage], list[Unreadable]]:
+    """Return the usage of a node's GPUs by device id, and the pods that could not be counted.
+
+    What a pod holds but does not say counts as taken: a GPU whose CUs are held by number only is blocked, and a pod
+    that says nothing readable blocks all GPUs of its node, until it is gone or repaired.
+
+    Args:
+        devices: the node's GPUs.
+        pods: all pods that are bound to the node; finished ones count nothing.
+    """
+    usages = {device.id: GpuUsage(device) for device in devices}
+    unreadable: list[Unreadable] = []
+    for pod in pods:
+        if is_finished(pod):
+            continue
+        ref = PodRef.of(pod)
+        try:
+            holding = read_holding(pod)
+        except AllocationError as error:
+            unreadable.append(Unreadable(ref, str(error)))
+            _block(usages.values(), f"pod {ref} has an unreadable allocation")
+            continue
+        if holding is not None:
+            _charge(usages, holding, ref)
+    return usages, unreadable
+
+
+def _charge(usages: Mapping[str, GpuUsage], holding: Holding, ref: PodRef) -> None:
+    claims = pod_claims([demand.role for demand in holding.demands], holding.segments)
+    for device_id, claim in claims.items():
+        usage = usages.get(device_id)
+        if usage is None:
+            continue  # the GPU left the node; nobody can be placed on it
+        ids = holding.cus.get(device_id, ())
+        usage.memory_mib += claim.memory_mib
+        usage.pods.add(ref)
+        usage.cus.update(ids)
+        if len(ids) < claim.cu_count:
+            _block([usage], f"pod {ref} holds {claim.cu_count} CUs and names {len(ids)}")
+
+
+def _block(usages: Iterable[GpuUsage], reason: str) -> None:
+    for usage in usages:
+        usage.blocked = usage.blocked or reason
