@@ -1,0 +1,216 @@
+"""A small client for the API server: raw JSON objects, every call with a time-out, errors by kind.
+
+Client models drop fields that they do not know and are slow to build, so objects stay the dictionaries that they are.
+kubernetes_asyncio does what is hard: kubeconfig and service-account credentials, their renewal, TLS.
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final, Self
+
+import aiohttp
+from kubernetes_asyncio import client as kubernetes_client
+from kubernetes_asyncio import config as kubernetes_config
+
+Json = dict[str, Any]
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+
+_WATCH_SECONDS: Final = 300
+# The server sends a bookmark about once a minute; a stream that is silent for longer has lost its other end.
+_WATCH_SILENCE_SECONDS: Final = 90
+_PAGE_SIZE: Final = 500
+
+
+class KubeError(Exception):
+    """The API server refused a call, or could not be reached.
+
+    Attributes:
+        status: HTTP status, 0 when there was no answer.
+        reason: machine-readable reason of the Status object, such as `AlreadyExists`.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class NotFoundError(KubeError):
+    """The object does not exist (404)."""
+
+
+class ConflictError(KubeError):
+    """The object changed meanwhile, or exists already (409)."""
+
+
+class ExpiredError(KubeError):
+    """The resource version is too old to watch from (410)."""
+
+
+class UnreachableError(KubeError):
+    """No answer: connection refused or lost, or the time-out passed. Whether the call took effect is unknown."""
+
+
+_BY_STATUS: Final = {404: NotFoundError, 409: ConflictError, 410: ExpiredError}
+
+
+class KubeClient:
+    """Calls to one API server. Make it with `connect`; safe for concurrent use in one event loop."""
+
+    def __init__(self, api: Any, *, timeout: float) -> None:
+        self._api = api
+        self._timeout = timeout
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, kubeconfig: Path | None = None, *, timeout: float = 10) -> AsyncIterator[Self]:  # noqa: ASYNC109
+        """Connect with a kubeconfig, or inside a cluster with the pod's service account.
+
+        Args:
+            kubeconfig: file to read; None inside a cluster.
+            timeout: seconds that one call may take. Watches have time-outs of their own.
+        """
+        configuration = kubernetes_client.Configuration()
+        if kubeconfig is None:
+            kubernetes_config.load_incluster_config(  # type: ignore[no-untyped-call]
+                client_configuration=configuration
+            )
+        else:
+            await kubernetes_config.load_kube_config(
+                config_file=str(kubeconfig), client_configuration=configuration, persist_config=False
+            )
+        async with kubernetes_client.ApiClient(configuration) as api:
+            yield cls(api, timeout=timeout)
+
+    async def get(self, path: str) -> Json:
+        """Return one object."""
+        return await self._call("GET", path)
+
+    async def list(self, path: str, *, field_selector: str = "") -> tuple[list[Json], str]:
+        """Return all objects of a collection, read consistently from the store, and the resource version of the list.
+
+        Args:
+            path: of the collection.
+            field_selector: such as `spec.nodeName=node-a`.
+        """
+        items: list[Json] = []
+        query = {"limit": str(_PAGE_SIZE), **({"fieldSelector": field_selector} if field_selector else {})}
+        while True:
+            page = await self._call("GET", path, query=query)
+            items.extend(page.get("items") or ())
+            metadata = page.get("metadata") or {}
+            if not metadata.get("continue"):
+                return items, str(metadata.get("resourceVersion", ""))
+            query["continue"] = metadata["continue"]
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> Json:
+        """Create an object in a collection, or a sub-resource such as a pod's binding."""
+        return await self._call("POST", path, body=body)
+
+    async def replace(self, path: str, body: Mapping[str, Any]) -> Json:
+        """Replace an object; with its resource version in the body only as long as nobody changed it."""
+        return await self._call("PUT", path, body=body)
+
+    async def patch(self, path: str, body: Mapping[str, Any]) -> Json:
+        """Apply a JSON merge patch; with `metadata.resourceVersion` or `metadata.uid` in it as a precondition."""
+        return await self._call("PATCH", path, body=body, content_type=MERGE_PATCH)
+
+    async def delete(self, path: str) -> None:
+        """Delete an object."""
+        await self._call("DELETE", path)
+
+    async def watch(self, path: str, *, resource_version: str, field_selector: str = "") -> AsyncIterator[Json]:
+        """Yield watch events as they come, until the server ends the stream, which it does every few minutes.
+
+        Raises:
+            ExpiredError: the resource version is too old: list again.
+            UnreachableError: the stream broke, or fell silent.
+        """
+        query = {
+            "watch": "1",
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_SECONDS),
+            **({"fieldSelector": field_selector} if field_selector else {}),
+        }
+        limits = aiohttp.ClientTimeout(connect=self._timeout, sock_read=_WATCH_SILENCE_SECONDS)
+        with _unreachable(f"watch {path}"):
+            response = await self._request("GET", path, query=query, limits=limits)
+            async with response:
+                await _raise_for_status(response, f"watch {path}")
+                async for line in response.content:
+                    event: Json = json.loads(line)
+                    if event.get("type") == "ERROR":
+                        raise _error(event.get("object") or {}, f"watch {path}")
+                    yield event
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> Json:
+        limits = aiohttp.ClientTimeout(total=self._timeout)
+        with _unreachable(f"{method} {path}"):
+            response = await self._request(
+                method, path, query=query, body=body, content_type=content_type, limits=limits
+            )
+            async with response:
+                await _raise_for_status(response, f"{method} {path}")
+                result: Json = await response.json(content_type=None)
+                return result
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        limits: aiohttp.ClientTimeout,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> aiohttp.ClientResponse:
+        response: aiohttp.ClientResponse = await self._api.call_api(
+            path,
+            method,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": "application/json", "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+            _preload_content=False,
+            _request_timeout=limits,
+        )
+        return response
+
+
+@contextmanager
+def _unreachable(call: str) -> Iterator[None]:
+    """Turn the transport's errors, and answers that are no JSON, into UnreachableError."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise UnreachableError(f"{call}: {type(error).__name__} {error}") from error
+
+
+async def _raise_for_status(response: aiohttp.ClientResponse, call: str) -> None:
+    if response.ok:
+        return
+    text = await response.text(errors="replace")
+    try:
+        status = json.loads(text)
+    except ValueError:
+        status = {"message": text[:200]}
+    raise _error({"code": response.status, **status}, call)
+
+
+def _error(status: Mapping[str, Any], call: str) -> KubeError:
+    code = int(status.get("code") or 0)
+    kind = _BY_STATUS.get(code, KubeError)
+    return kind(f"{call}: {status.get('message', '')}", status=code, reason=str(status.get("reason", "")))

@@ -1,0 +1,70 @@
+"""List, then watch: a collection kept up to date, through every way in which a watch ends.
+
+A consumer sees a Snapshot, which replaces all that it knew, then Changes in the server's order. After a lost or expired
+watch another Snapshot follows, so an object that vanished meanwhile is simply missing from it.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from kube.client import ExpiredError, Json, KubeClient, KubeError
+
+log = logging.getLogger(__name__)
+
+_FIRST_DELAY: Final = 0.2
+_LONGEST_DELAY: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Every object of the collection, at one moment."""
+
+    items: tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One object was added, modified or deleted; `item` is its new or last state."""
+
+    kind: Literal["ADDED", "MODIFIED", "DELETED"]
+    item: Json
+
+
+async def list_watch(client: KubeClient, path: str, *, field_selector: str = "") -> AsyncIterator[Snapshot | Change]:
+    """Yield the state of a collection and its changes for ever; the API server's absence only delays them.
+
+    Args:
+        client: the API server.
+        path: of the collection.
+        field_selector: which of its objects, such as `metadata.name=node-a`.
+    """
+    delay = _FIRST_DELAY
+    while True:
+        try:
+            items, version = await client.list(path, field_selector=field_selector)
+            yield Snapshot(tuple(items))
+            delay = _FIRST_DELAY
+            async for change in _watch_from(client, path, version, field_selector):
+                yield change
+        except ExpiredError:
+            continue
+        except KubeError as error:
+            log.warning("watching %s failed, next try in %.1f s: %s", path, delay, error)
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, _LONGEST_DELAY)
+
+
+async def _watch_from(client: KubeClient, path: str, version: str, field_selector: str) -> AsyncIterator[Change]:
+    """Yield changes after a resource version, through as many streams as it takes; raise when one breaks."""
+    while True:
+        async for event in client.watch(path, resource_version=version, field_selector=field_selector):
+            item: Json = event.get("object") or {}
+            version = str((item.get("metadata") or {}).get("resourceVersion", version))
+            match event.get("type"):
+                case "ADDED" | "MODIFIED" | "DELETED" as kind:
+                    yield Change(kind, item)
+                case _:
+                    pass  # a bookmark: only the version

@@ -1,0 +1,137 @@
+"""The extender's HTTP side: `/filter`, `/prioritize`, `/bind`, `/healthz`, `/readyz`.
+
+It speaks plain HTTP on loopback, to the kube-scheduler in the same pod: kube-scheduler cannot send a token, and whoever
+may call `/bind` decides about nodes.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+
+from protocol.demand import ContainerDemand, DemandError, read_demand
+from protocol.placement import Policy
+from protocol.pods import Json, PodRef
+from scheduler.binder import Binder, BindError
+from scheduler.fit import judge, score
+from scheduler.state import ClusterState
+from scheduler.wire import (
+    BindArgs,
+    FilterArgs,
+    WireError,
+    filter_error,
+    filter_result,
+    read_bind_args,
+    read_filter_args,
+)
+
+log = logging.getLogger(__name__)
+
+# kube-scheduler sends whole node objects when it is not told that we cache them: 5,000 nodes of 10 KiB.
+_MAX_BODY: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Extender:
+    """What the handlers work with."""
+
+    state: ClusterState
+    binder: Binder
+    node_policy: Policy
+    gpu_policy: Policy
+
+    def filter(self, args: FilterArgs) -> dict[str, object]:
+        """Return which of the nodes have room for the pod."""
+        if not self.state.is_synced:
+            return filter_error("the extender has not read the cluster yet")
+        try:
+            demands = read_demand(args.pod.get("spec") or {})
+        except DemandError as error:
+            return filter_error(str(error))
+        if not _asks(demands):
+            return filter_result(args, args.names, {}, {})
+        verdict = judge(demands, args.names, self.state.usages, self.gpu_policy)
+        pod = PodRef.of(args.pod)
+        log.info("filter pod=%s fitting=%d refused=%d", pod, len(verdict.fitting), len(verdict.refused))
+        return filter_result(args, verdict.fitting, verdict.reasons(permanent=False), verdict.reasons(permanent=True))
+
+    def prioritize(self, args: FilterArgs) -> list[dict[str, object]]:
+        """Return the nodes' scores."""
+        return [{"Host": name, "Score": score(self.state.usages(name), self.node_policy)} for name in args.names]
+
+    async def bind(self, args: BindArgs) -> dict[str, object]:
+        """Bind the pod."""
+        try:
+            await self.binder.bind(args)
+        except BindError as error:
+            log.warning("bind pod=%s/%s node=%s: %s", args.namespace, args.name, args.node, error)
+            return {"Error": str(error)}
+        return {"Error": ""}
+
+
+EXTENDER: Final = web.AppKey("extender", Extender)
+
+
+def make_app(extender: Extender) -> web.Application:
+    """Return the extender's web application."""
+    app = web.Application(client_max_size=_MAX_BODY)
+    app[EXTENDER] = extender
+    app.router.add_post("/filter", _filter)
+    app.router.add_post("/prioritize", _prioritize)
+    app.router.add_post("/bind", _bind)
+    app.router.add_get("/healthz", _healthz)
+    app.router.add_get("/readyz", _readyz)
+    return app
+
+
+async def _filter(request: web.Request) -> web.Response:
+    async def answer(body: Json) -> object:
+        return request.app[EXTENDER].filter(read_filter_args(body))
+
+    return await _answered(request, answer, filter_error)
+
+
+async def _prioritize(request: web.Request) -> web.Response:
+    async def answer(body: Json) -> object:
+        return request.app[EXTENDER].prioritize(read_filter_args(body))
+
+    # A failing score is no reason to stop a pod: without scores kube-scheduler goes by its own.
+    return await _answered(request, answer, lambda _message: [])
+
+
+async def _bind(request: web.Request) -> web.Response:
+    async def answer(body: Json) -> object:
+        return await request.app[EXTENDER].bind(read_bind_args(body))
+
+    return await _answered(request, answer, lambda message: {"Error": message})
+
+
+async def _answered(
+    request: web.Request, answer: Callable[[Any], Awaitable[object]], failed: Callable[[str], object]
+) -> web.Response:
+    """Return the answer as JSON; what goes wrong is an answer too, in the form that this verb has for it."""
+    try:
+        result = await answer(await request.json())
+    except (WireError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        log.warning("%s: bad request: %s", request.path, error)
+        result = failed(f"{request.path}: {error}")
+    except web.HTTPRequestEntityTooLarge:
+        result = failed(f"{request.path}: body of more than {_MAX_BODY} bytes")
+    return web.json_response(result)
+
+
+async def _healthz(_request: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    if request.app[EXTENDER].state.is_synced:
+        return web.Response(text="ok\n")
+    return web.Response(status=503, text="the extender has not read the cluster yet\n")
+
+
+def _asks(demands: tuple[ContainerDemand, ...]) -> bool:
+    return any(demand.gpus for demand in demands)
