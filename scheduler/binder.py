@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from kube import paths
-from kube.client import ConflictError, Json, KubeClient, KubeError, NotFoundError, UnreachableError
+from kube.client import ConflictError, KubeClient, KubeError, NotFoundError, UnreachableError
 from protocol.demand import DemandError, read_demand
 from protocol.names import ASSIGNED_NODE, ASSIGNED_TIME, BIND_PHASE, BIND_TIME, PHASE_ALLOCATING
 from protocol.placement import Placement, Policy, Refusal, place
-from protocol.pods import PodRef, node_name
+from protocol.pods import Json, PodRef, node_name
 from protocol.usage import node_usage
 from scheduler.nodelock import NodeLocks, clear_allocation
 from scheduler.state import ClusterState, devices_of
@@ -169,6 +169,4 @@ class Binder:
             await self._locks.release(args.node, args.namespace, args.name)
         except KubeError as error:
             # Not lost: a holder that is not bound gives way to the next pod by itself.
-            log.warning(
-                "pod %s/%s on node %s: lock and annotations stay: %s", args.namespace, args.name, args.node, error
-            )
+            log.warning("bind pod=%s/%s node=%s: its traces stay: %s", args.namespace, args.name, args.node, error)

@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from kube import paths
-from kube.client import ConflictError, Json, KubeClient, NotFoundError
+from kube.client import ConflictError, KubeClient, NotFoundError
 from protocol.lock import NodeLock, decode_lock
 from protocol.names import ALLOCATION_ANNOTATIONS, BIND_PHASE, NODE_LOCK, PHASE_ALLOCATING
-from protocol.pods import annotations, is_finished, node_name
+from protocol.pods import Json, annotations, is_finished, node_name
 from scheduler.state import ClusterState
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,7 @@
 """What the extender knows of the cluster: nodes, their GPUs, and the pods on them, kept by watches.
 
-It answers `filter` and `prioritize`. It is always a little old, so nothing is given away on its word: `bind` reads again.
+It answers `filter` and `prioritize`. It is always a little old, so nothing is given away on its word: `bind` reads
+again.
 """
 
 import asyncio
@@ -135,7 +136,7 @@ def devices_of(node: Json | None) -> tuple[DeviceInfo, ...]:
     try:
         return decode_register(text)
     except RegisterError as error:
-        log.error("node %s: %s: %s", _name(node or {}), NODE_REGISTER, error)
+        log.warning("node %s has no GPUs: annotation %s: %s", _name(node or {}), NODE_REGISTER, error)
         return ()
 
 
