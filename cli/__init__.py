@@ -1,1 +1,1 @@
-"""placeholder"""
+"""The command `amd-vgpu`: one sub-command per service."""

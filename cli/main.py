@@ -1,0 +1,21 @@
+"""Entry point of the command `amd-vgpu`."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from importlib import metadata
+
+from cli import plugin, scheduler, webhook
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one sub-command and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="amd-vgpu", description="Several Kubernetes pods share one AMD GPU.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {metadata.version('amd-vgpu')}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for module in (webhook, scheduler, plugin):
+        module.add_parser(commands)
+    options = parser.parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    return command(options)

@@ -1,0 +1,48 @@
+"""`amd-vgpu scheduler`: the scheduler extender."""
+
+import argparse
+import asyncio
+
+from cli import service
+from kube.client import KubeClient
+from protocol.placement import Policy
+from scheduler.server import SchedulerSettings, run
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the sub-command."""
+    defaults = SchedulerSettings()
+    policies = [policy.value for policy in Policy]
+    parser = commands.add_parser("scheduler", help="serve kube-scheduler as its extender", description=__doc__)
+    service.add_options(parser)
+    parser.add_argument("--host", default=defaults.host, help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=defaults.port, help="0 takes a free one (default: %(default)s)")
+    parser.add_argument(
+        "--node-policy", choices=policies, default=defaults.node_policy.value,
+        help="prefer full nodes or empty ones (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gpu-policy", choices=policies, default=defaults.gpu_policy.value,
+        help="prefer full GPUs of a node or empty ones (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--bind-wait", type=float, default=defaults.bind_wait_seconds, metavar="SECONDS",
+        help="how long a bind waits for a node that serves another pod; below the extender's httpTimeout "
+        "(default: %(default)g)",
+    )  # fmt: skip
+    parser.set_defaults(command=_command)
+
+
+def _command(options: argparse.Namespace) -> int:
+    settings = SchedulerSettings(
+        host=options.host,
+        port=options.port,
+        node_policy=Policy(options.node_policy),
+        gpu_policy=Policy(options.gpu_policy),
+        bind_wait_seconds=options.bind_wait,
+    )
+
+    async def serve(client: KubeClient, stop: asyncio.Event) -> None:
+        await run(settings, client, stop)
+
+    return service.run(options, serve)

@@ -1,0 +1,41 @@
+"""What every service command shares: options, logging, signals, the API client."""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from kube.client import KubeClient
+
+Service = Callable[[KubeClient, asyncio.Event], Awaitable[None]]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that every service has."""
+    parser.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="how to reach the API server; inside a cluster leave it out"
+    )
+    parser.add_argument(
+        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="default: %(default)s"
+    )
+
+
+def run(options: argparse.Namespace, service: Service) -> int:
+    """Run a service until SIGTERM or SIGINT and return the exit status."""
+    logging.basicConfig(
+        level=options.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    return asyncio.run(_run(options.kubeconfig, service))
+
+
+async def _run(kubeconfig: Path | None, service: Service) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    async with KubeClient.connect(kubeconfig) as client:
+        await service(client, stop)
+    return 0
