@@ -1,0 +1,36 @@
+"""The node lock's value."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from protocol.lock import NodeLock, decode_lock
+
+SINCE = datetime(2026, 6, 14, 15, 5, 3, tzinfo=UTC)
+
+
+def test_decode_of_encode_is_the_same() -> None:
+    lock = NodeLock(SINCE, "default", "gang-pod-1")
+    assert lock.encode() == "2026-06-14T15:05:03Z,default,gang-pod-1"
+    assert decode_lock(lock.encode()) == lock
+
+
+def test_another_writers_time_zone_is_read() -> None:
+    lock = decode_lock("2026-06-14T17:05:03+02:00,default,a")
+    assert lock is not None
+    assert lock.since == SINCE
+    assert (
+        NodeLock(SINCE.astimezone(timezone(timedelta(hours=9))), "n", "p").encode().startswith("2026-06-14T15:05:03Z")
+    )
+
+
+def test_b9_owners_are_compared_whole() -> None:
+    lock = NodeLock(SINCE, "default", "abc-123")
+    assert lock.held_by("default", "abc-123")
+    assert not lock.held_by("default", "abc")
+    assert not lock.held_by("other", "abc-123")
+
+
+@pytest.mark.parametrize("value", ["", "foo,bar", "2026-06-14T15:05:03Z", "2026-06-14T15:05:03Z,a,b,c", "x,a,b", "2026-06-14T15:05:03Z,,b"])  # fmt: skip  # noqa: E501
+def test_b9_an_unreadable_lock_is_nobodys(value: str) -> None:
+    assert decode_lock(value) is None
