@@ -57,6 +57,8 @@ def extend_cus(held: Collection[int], free: Collection[int], count: int, device:
         return choose_cus(free, count, device)
     width = 2 if device.wgp else 1
     missing = max(0, count - len(held))
+    if not missing:
+        return ()  # also the only answer for a GPU that is not divisible: who holds any of it holds all of it
     if missing % width:
         return None
     extra = _even_choice(_free_units(held, width), _free_units(free, width), missing // width, device.xcc_count)

@@ -99,8 +99,11 @@ def test_c9_an_init_container_uses_the_share_of_the_containers_after_it() -> Non
 def test_c9_a_sidecar_shares_with_nobody() -> None:
     spec = pod_spec(
         container("app", gpu=1, gpucores=30, gpumem=4096),
-        inits=(sidecar(container("proxy", gpu=1, gpucores=20, gpumem=4096)), container("init", gpu=1, gpucores=30, gpumem=1)),
-    )  # fmt: skip
+        inits=(
+            sidecar(container("proxy", gpu=1, gpucores=20, gpumem=4096)),
+            container("init", gpu=1, gpucores=30, gpumem=1),
+        ),
+    )
     assert isinstance(placed(spec, replace(MI300X, memory_mib=6144)), Refusal)
     item = run("pod", spec, MI300X)
     (proxy,), (init,), (app,) = (parts(item, position, MI300X) for position in range(3))
@@ -157,7 +160,7 @@ def test_a_refusal_says_what_is_missing(
 def test_the_number_of_sharers_is_kept() -> None:
     spec = pod_spec(container(gpu=1, gpucores=3, gpumem=1))
     two = replace(MI300X, count=2)
-    pods = (run("a", spec, two),)
+    pods: tuple[dict[str, Any], ...] = (run("a", spec, two),)
     pods = (*pods, run("b", spec, two, pods=pods))
     assert placed(spec, two, pods=pods) == Refusal("GPU sharers: 2 pods at most")
 
