@@ -17,6 +17,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     service.add_options(parser)
     parser.add_argument("--host", default=defaults.host, help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=defaults.port, help="0 takes a free one (default: %(default)s)")
+    parser.add_argument("--health-host", default=defaults.health_host, help="for probes (default: %(default)s)")
+    parser.add_argument("--health-port", type=int, default=defaults.health_port, help="default: %(default)s")
     parser.add_argument(
         "--node-policy", choices=policies, default=defaults.node_policy.value,
         help="prefer full nodes or empty ones (default: %(default)s)",
@@ -37,6 +39,8 @@ def _command(options: argparse.Namespace) -> int:
     settings = SchedulerSettings(
         host=options.host,
         port=options.port,
+        health_host=options.health_host,
+        health_port=options.health_port,
         node_policy=Policy(options.node_policy),
         gpu_policy=Policy(options.gpu_policy),
         bind_wait_seconds=options.bind_wait,

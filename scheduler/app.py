@@ -1,7 +1,8 @@
-"""The extender's HTTP side: `/filter`, `/prioritize`, `/bind`, `/healthz`, `/readyz`.
+"""The extender's HTTP side: `/filter`, `/prioritize`, `/bind`, and `/healthz`, `/readyz`.
 
-It speaks plain HTTP on loopback, to the kube-scheduler in the same pod: kube-scheduler cannot send a token, and whoever
-may call `/bind` decides about nodes.
+The verbs are served as plain HTTP on loopback, to the kube-scheduler in the same pod: kube-scheduler cannot send a token,
+and whoever may call `/bind` decides about nodes. The kubelet's probes come from outside, so they have a port of their own
+that serves nothing else.
 """
 
 import json
@@ -76,12 +77,18 @@ EXTENDER: Final = web.AppKey("extender", Extender)
 
 
 def make_app(extender: Extender) -> web.Application:
-    """Return the extender's web application."""
-    app = web.Application(client_max_size=_MAX_BODY)
-    app[EXTENDER] = extender
+    """Return the application that kube-scheduler calls."""
+    app = make_health_app(extender)
     app.router.add_post("/filter", _filter)
     app.router.add_post("/prioritize", _prioritize)
     app.router.add_post("/bind", _bind)
+    return app
+
+
+def make_health_app(extender: Extender) -> web.Application:
+    """Return the application that the kubelet probes."""
+    app = web.Application(client_max_size=_MAX_BODY)
+    app[EXTENDER] = extender
     app.router.add_get("/healthz", _healthz)
     app.router.add_get("/readyz", _readyz)
     return app

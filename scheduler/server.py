@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from kube.client import KubeClient
 from protocol.placement import Policy
-from scheduler.app import Extender, make_app
+from scheduler.app import Extender, make_app, make_health_app
 from scheduler.binder import Binder
 from scheduler.state import ClusterState
 
@@ -20,8 +22,10 @@ class SchedulerSettings:
     """Settings of the extender.
 
     Attributes:
-        host: address to listen on; kube-scheduler is in the same pod.
+        host: address for kube-scheduler, which is in the same pod.
         port: 0 takes a free one, which is logged.
+        health_host: address for the kubelet's probes.
+        health_port: 0 takes a free one, which is logged.
         node_policy: prefer full or empty nodes.
         gpu_policy: prefer full or empty GPUs of a node.
         bind_wait_seconds: how long a bind waits for a node that serves another pod; keep it well below `httpTimeout`.
@@ -29,6 +33,8 @@ class SchedulerSettings:
 
     host: str = "127.0.0.1"
     port: int = 8888
+    health_host: str = "127.0.0.1"
+    health_port: int = 8080
     node_policy: Policy = Policy.BINPACK
     gpu_policy: Policy = Policy.BINPACK
     bind_wait_seconds: float = 20.0
@@ -39,14 +45,26 @@ async def run(settings: SchedulerSettings, client: KubeClient, stop: asyncio.Eve
     state = ClusterState()
     binder = Binder(client, state, policy=settings.gpu_policy, wait_seconds=settings.bind_wait_seconds)
     extender = Extender(state, binder, settings.node_policy, settings.gpu_policy)
-    runner = web.AppRunner(make_app(extender), access_log=None, shutdown_timeout=settings.bind_wait_seconds)
-    await runner.setup()
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(state.run(client))
         try:
-            await web.TCPSite(runner, settings.host, settings.port).start()
-            log.info("extender listens on http://%s:%d", *runner.addresses[0][:2])
-            await stop.wait()
+            async with (
+                _served("extender", make_app(extender), settings.host, settings.port, settings.bind_wait_seconds),
+                _served("health", make_health_app(extender), settings.health_host, settings.health_port, 1),
+            ):
+                await stop.wait()
         finally:
-            await runner.cleanup()
             watching.cancel()
+
+
+@asynccontextmanager
+async def _served(name: str, app: web.Application, host: str, port: int, patience: float) -> AsyncIterator[None]:
+    """Serve an application; on the way out its open requests get `patience` seconds."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=patience)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        log.info("%s listens on http://%s:%d", name, *runner.addresses[0][:2])
+        yield
+    finally:
+        await runner.cleanup()
