@@ -20,18 +20,25 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("--health-host", default=defaults.health_host, help="for probes (default: %(default)s)")
     parser.add_argument("--health-port", type=int, default=defaults.health_port, help="default: %(default)s")
     parser.add_argument(
-        "--node-policy", choices=policies, default=defaults.node_policy.value,
+        "--node-policy",
+        choices=policies,
+        default=defaults.node_policy.value,
         help="prefer full nodes or empty ones (default: %(default)s)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--gpu-policy", choices=policies, default=defaults.gpu_policy.value,
+        "--gpu-policy",
+        choices=policies,
+        default=defaults.gpu_policy.value,
         help="prefer full GPUs of a node or empty ones (default: %(default)s)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--bind-wait", type=float, default=defaults.bind_wait_seconds, metavar="SECONDS",
+        "--bind-wait",
+        type=float,
+        default=defaults.bind_wait_seconds,
+        metavar="SECONDS",
         help="how long a bind waits for a node that serves another pod; below the extender's httpTimeout "
         "(default: %(default)g)",
-    )  # fmt: skip
+    )
     parser.set_defaults(command=_command)
 
 

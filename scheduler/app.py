@@ -1,8 +1,8 @@
 """The extender's HTTP side: `/filter`, `/prioritize`, `/bind`, and `/healthz`, `/readyz`.
 
-The verbs are served as plain HTTP on loopback, to the kube-scheduler in the same pod: kube-scheduler cannot send a token,
-and whoever may call `/bind` decides about nodes. The kubelet's probes come from outside, so they have a port of their own
-that serves nothing else.
+The verbs are served as plain HTTP on loopback, to the kube-scheduler in the same pod: kube-scheduler cannot send a
+token, and whoever may call `/bind` decides about nodes. The kubelet's probes come from outside, so they have a port of
+their own that serves nothing else.
 """
 
 import json
