@@ -1,0 +1,64 @@
+"""The extender's JSON: what kube-scheduler sends, and what it can read."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.wire import BindArgs, WireError, filter_error, filter_result, read_bind_args, read_filter_args
+
+POD = {"metadata": {"name": "p", "namespace": "default"}}
+NODES = [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]
+
+
+def test_b1_names_are_read_and_answered_with_names() -> None:
+    args = read_filter_args({"Pod": POD, "Nodes": None, "NodeNames": ["a", "b", "c"]})
+    assert args.names == ("a", "b", "c")
+    assert filter_result(args, ["b"], {"a": "full"}, {"c": "no GPU"}) == {
+        "Nodes": None,
+        "NodeNames": ["b"],
+        "FailedNodes": {"a": "full"},
+        "FailedAndUnresolvableNodes": {"c": "no GPU"},
+        "Error": "",
+    }
+
+
+def test_b1_nodes_are_read_and_answered_with_nodes() -> None:
+    args = read_filter_args({"Pod": POD, "Nodes": {"items": NODES}, "NodeNames": None})
+    assert args.names == ("a", "b")
+    answer = filter_result(args, ["b"], {"a": "full"}, {})
+    assert answer["Nodes"] == {"metadata": {}, "items": [NODES[1]]}
+    assert answer["NodeNames"] is None
+
+
+def test_b1_no_fitting_node_is_an_empty_list_not_null() -> None:
+    args = read_filter_args({"Pod": POD, "NodeNames": ["a"]})
+    assert filter_result(args, [], {"a": "full"}, {})["NodeNames"] == []
+
+
+def test_b1_keys_are_read_in_any_case() -> None:
+    assert read_filter_args({"pod": POD, "nodenames": ["a"]}).names == ("a",)
+    assert read_filter_args({"POD": POD, "nodeNames": []}).names == ()
+
+
+@pytest.mark.parametrize("body", [None, [], "x", {}, {"Pod": POD}, {"Pod": [], "NodeNames": []}, {"NodeNames": ["a"]}, {"Pod": POD, "NodeNames": "a"}, {"Pod": POD, "Nodes": [], "NodeNames": None}])  # fmt: skip  # noqa: E501
+def test_hami_2689_odd_bodies_are_told_apart(body: object) -> None:
+    with pytest.raises(WireError):
+        read_filter_args(body)
+
+
+def test_bind_arguments() -> None:
+    body = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
+    assert read_bind_args(body) == BindArgs("default", "p", "u", "a")
+
+
+@pytest.mark.parametrize("key", ["PodName", "PodNamespace", "PodUID", "Node"])
+@pytest.mark.parametrize("value", [None, "", 7])
+def test_a_missing_bind_argument_is_named(key: str, value: object) -> None:
+    body: dict[str, Any] = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "a", key: value}
+    with pytest.raises(WireError, match=key):
+        read_bind_args(body)
+
+
+def test_an_error_offers_no_node() -> None:
+    answer = filter_error("why")
+    assert (answer["Error"], answer["NodeNames"], answer["Nodes"]) == ("why", None, None)
