@@ -143,7 +143,7 @@ class KubeClient:
             async with response:
                 await _raise_for_status(response, f"watch {path}")
                 async for line in response.content:
-                    event: Json = json.loads(line)
+                    event = _object(line)
                     if event.get("type") == "ERROR":
                         raise _error(event.get("object") or {}, f"watch {path}")
                     yield event
@@ -164,8 +164,7 @@ class KubeClient:
             )
             async with response:
                 await _raise_for_status(response, f"{method} {path}")
-                result: Json = await response.json(content_type=None)
-                return result
+                return _object(await response.read())
 
     async def _request(
         self,
@@ -188,6 +187,13 @@ class KubeClient:
             _request_timeout=limits,
         )
         return response
+
+
+def _object(content: bytes) -> Json:
+    result = json.loads(content)
+    if not isinstance(result, dict):
+        raise ValueError(f"a JSON object was expected, not {content[:40]!r}")  # noqa: TRY004 - as for text without JSON
+    return result
 
 
 @contextmanager

@@ -1,17 +1,13 @@
 """Judging the pod that a node's lock names: is the kubelet's Allocate call for it?"""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import Enum
-from typing import Final
 
 from protocol.allocation import AllocationError
 from protocol.lock import NodeLock
 from protocol.names import BIND_PHASE, PHASE_ALLOCATING, PHASE_FAILED, PHASE_SUCCESS
 from protocol.pods import Json, PodRef, annotations, is_finished, node_name, read_holding
-
-_CLOCK_SKEW: Final = timedelta(minutes=1)
-"""The lock's time is the scheduler's, the pod's the API server's."""
 
 
 class Remedy(Enum):
@@ -47,7 +43,7 @@ def check_holder(pod: Json, lock: NodeLock, node: str) -> None:
             f"expected pod {ref}, which holds the node's lock, on node {node!r}: it is {where}", Remedy.NOTHING
         )
     created = _created(pod)
-    if created is not None and lock.since + _CLOCK_SKEW < created:
+    if created is not None and lock.is_older_than(created):
         raise RefusedError(
             f"the node's lock was taken at {lock.since.isoformat()} by another pod of the name {ref}, "
             f"which was created at {created.isoformat()}",

@@ -1,14 +1,16 @@
-"""Telling the cluster about the node's GPUs: the annotation `hami.io/node-amd-register`."""
+"""Telling the cluster about the node's GPUs: the annotation `hami.io/node-amd-register`, and the capacity."""
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from kube.client import KubeClient, KubeError
 from kube.paths import node as node_path
+from plugin.capacity import due_capacity
 from plugin.inventory import Inventory
 from plugin.patience import Backoff, first_of
-from protocol.devices import encode_register
+from protocol.devices import DeviceInfo, encode_register
 from protocol.names import NODE_REGISTER
 from protocol.pods import annotations
 
@@ -19,7 +21,7 @@ _LONGEST_DELAY: Final = 30.0
 
 
 async def keep_registered(client: KubeClient, node: str, inventory: Inventory, *, recheck_seconds: float) -> None:
-    """Keep the annotation equal to the inventory, for ever; the API server's absence only delays it.
+    """Keep the node equal to the inventory, for ever; the API server's absence only delays it.
 
     Args:
         client: the API server.
@@ -31,7 +33,7 @@ async def keep_registered(client: KubeClient, node: str, inventory: Inventory, *
     while True:
         replaced = inventory.replaced
         try:
-            await write_register(client, node, encode_register(inventory.snapshot.devices))
+            await write_register(client, node, inventory.snapshot.devices)
         except KubeError as error:
             delay = backoff.next()
             log.warning("the GPUs could not be written to node %s, next try in %.1f s: %s", node, delay, error)
@@ -41,9 +43,15 @@ async def keep_registered(client: KubeClient, node: str, inventory: Inventory, *
             await first_of(replaced, seconds=recheck_seconds)
 
 
-async def write_register(client: KubeClient, node: str, text: str) -> None:
-    """Write the annotation if it differs."""
-    if annotations(await client.get(node_path(node))).get(NODE_REGISTER) == text:
-        return
-    await client.patch(node_path(node), {"metadata": {"annotations": {NODE_REGISTER: text}}})
-    log.info("wrote the GPUs to node %s: %s", node, text)
+async def write_register(client: KubeClient, node: str, devices: Sequence[DeviceInfo]) -> None:
+    """Write what differs: the capacity first, as pods come when the annotation is there."""
+    item = await client.get(node_path(node))
+    capacity = due_capacity(item, devices)
+    if capacity:
+        status = {"capacity": capacity, "allocatable": capacity}
+        await client.patch(f"{node_path(node)}/status", {"status": status})
+        log.info("wrote capacity to node %s: %s", node, capacity)
+    text = encode_register(devices)
+    if annotations(item).get(NODE_REGISTER) != text:
+        await client.patch(node_path(node), {"metadata": {"annotations": {NODE_REGISTER: text}}})
+        log.info("wrote the GPUs to node %s: %s", node, text)

@@ -5,9 +5,12 @@ kubelet does not say. HAMi's parser wants exactly three parts, so nothing can be
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
-_PARTS = 3
+_PARTS: Final = 3
+CLOCK_SKEW: Final = timedelta(minutes=1)
+"""How far the clocks of two machines may be apart: a lock has the scheduler's time, a pod the API server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,10 @@ class NodeLock:
     def held_by(self, namespace: str, pod: str) -> bool:
         """Return whether this pod is the holder; names are compared whole."""
         return (self.namespace, self.pod) == (namespace, pod)
+
+    def is_older_than(self, created: datetime) -> bool:
+        """Return whether a pod of this name that was created then cannot be the holder: it came after the lock."""
+        return self.since + CLOCK_SKEW < created
 
 
 def decode_lock(value: str) -> NodeLock | None:

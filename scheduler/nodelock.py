@@ -126,7 +126,7 @@ def still_needs(lock: NodeLock, holder: Json, node: str) -> bool:
         node: the node's name.
     """
     created = datetime.fromisoformat(holder["metadata"]["creationTimestamp"])
-    if created > lock.since or is_finished(holder):
+    if lock.is_older_than(created) or is_finished(holder):
         return False  # another pod of the same name, or one that ended
     if node_name(holder) not in {"", node}:
         return False

@@ -31,6 +31,13 @@ def test_b9_owners_are_compared_whole() -> None:
     assert not lock.held_by("other", "abc-123")
 
 
+def test_b9_a_pod_that_came_after_the_lock_is_another_of_its_name() -> None:
+    lock = NodeLock(SINCE, "default", "web-0")
+    assert lock.is_older_than(SINCE + timedelta(minutes=5))
+    assert not lock.is_older_than(SINCE + timedelta(seconds=30)), "the clocks may differ"
+    assert not lock.is_older_than(SINCE - timedelta(hours=1))
+
+
 @pytest.mark.parametrize("value", ["", "foo,bar", "2026-06-14T15:05:03Z", "2026-06-14T15:05:03Z,a,b,c", "x,a,b", "2026-06-14T15:05:03Z,,b"])  # fmt: skip  # noqa: E501
 def test_b9_an_unreadable_lock_is_nobodys(value: str) -> None:
     assert decode_lock(value) is None

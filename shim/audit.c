@@ -1,0 +1,55 @@
+/* The loader's side: the functions that ld.so calls in a library named by LD_AUDIT (rtld-audit(7)). Nothing else lives
+ * here. la_x86_64_gnu_pltenter and pltexit are left out on purpose: their mere presence slows down every call between
+ * libraries. */
+#include "copies.h"
+#include "limit.h"
+#include "log.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* ld.so has to be answered with its own version: a higher one aborts every program on older systems. */
+EXPORT unsigned int la_version(unsigned int version)
+{
+	limit_init();
+	return version;
+}
+
+/* Called when an object is mapped and nothing is bound to it yet. */
+EXPORT unsigned int la_objopen(struct link_map *map, Lmid_t namespace, uintptr_t *cookie)
+{
+	struct elf_image image;
+
+	(void)namespace;
+	if (!limit_is_set())
+		return 0;
+	if (!copies_is_hip(map, &image))
+		return LA_FLG_BINDFROM;
+	limit_warn_if_faulty();
+	*cookie = (uintptr_t)copies_add(&image);
+	LOG_AT(LOG_INFO, LOG_TEXT("limits "), LOG_TEXT(map->l_name), LOG_TEXT(" to "), LOG_NUMBER(limit_bytes(0)),
+	       LOG_TEXT(" bytes on each GPU"));
+	return LA_FLG_BINDFROM | LA_FLG_BINDTO;
+}
+
+/* The second net, for a copy whose symbols could not be redirected. Then HIP's own references must reach HIP. What HIP
+ * looks up with dlsym is not for itself but for the caller of hipGetProcAddress. With redirected symbols the address is
+ * that of the hook already, and is returned as it is. */
+EXPORT uintptr_t la_symbind64(Elf64_Sym *symbol, unsigned int index, uintptr_t *from, uintptr_t *to,
+			      unsigned int *flags, const char *name)
+{
+	struct hip_copy *copy = copies_find(*to);
+
+	(void)index;
+	if (!copy || (copies_find(*from) == copy && !(*flags & LA_SYMB_DLSYM)))
+		return symbol->st_value;
+	return (uintptr_t)copies_bind(copy, name, (const void *)symbol->st_value);
+}
+
+EXPORT unsigned int la_objclose(uintptr_t *cookie)
+{
+	struct hip_copy *copy = copies_find(*cookie);
+
+	if (copy)
+		copies_remove(copy);
+	return 0;
+}

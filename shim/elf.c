@@ -1,0 +1,165 @@
+/* Reading and redirecting dynamic symbols: see elf.h. */
+#include "elf.h"
+
+#include <linux/mman.h>
+
+#include "arch.h"
+#include "sys.h"
+
+/* Which ways of redirecting are compiled in; the tests build the library with fewer, to try the later ones. */
+#ifndef REDIRECT_WAYS
+#define REDIRECT_WAYS 3
+#endif
+enum { WAY_COPY = 1, WAY_PATCH = 2 };
+
+/* The loader has made these addresses absolute when the dynamic section is writable, and left them alone otherwise. */
+static uintptr_t absolute(uintptr_t base, uintptr_t value)
+{
+	return value < base ? base + value : value;
+}
+
+static size_t count_by_gnu_hash(const uint32_t *table)
+{
+	uint32_t bucket_count = table[0];
+	uint32_t first_hashed = table[1];
+	const uint32_t *buckets = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+	const uint32_t *chains = buckets + bucket_count;
+	uint32_t last = 0;
+
+	for (uint32_t i = 0; i < bucket_count; i++)
+		last = buckets[i] > last ? buckets[i] : last;
+	if (last < first_hashed)
+		return first_hashed;
+	while (!(chains[last - first_hashed] & 1)) /* bit 0 ends a chain */
+		last++;
+	return (size_t)last + 1;
+}
+
+bool elf_open(const struct link_map *map, struct elf_image *image)
+{
+	const uint32_t *hash = NULL;
+	const uint32_t *gnu_hash = NULL;
+	size_t entry_size = 0;
+
+	*image = (struct elf_image){.base = map->l_addr};
+	for (ElfW(Dyn) *entry = map->l_ld; entry && entry->d_tag != DT_NULL; entry++) {
+		uintptr_t address = absolute(image->base, entry->d_un.d_ptr);
+
+		if (entry->d_tag == DT_SYMTAB) {
+			image->symtab_entry = entry;
+			image->symbols = (ElfW(Sym) *)address;
+		} else if (entry->d_tag == DT_STRTAB) {
+			image->names = (const char *)address;
+		} else if (entry->d_tag == DT_HASH) {
+			hash = (const uint32_t *)address;
+		} else if (entry->d_tag == DT_GNU_HASH) {
+			gnu_hash = (const uint32_t *)address;
+		} else if (entry->d_tag == DT_SYMENT) {
+			entry_size = entry->d_un.d_val;
+		}
+	}
+	if (!image->symbols || !image->names || entry_size != sizeof(ElfW(Sym)) || (!hash && !gnu_hash))
+		return false;
+	image->symbol_count = hash ? hash[1] : count_by_gnu_hash(gnu_hash);
+	return true;
+}
+
+/* An exported, defined function; not one that is chosen at run time (IFUNC), whose value is its chooser. */
+static bool is_function(const ElfW(Sym) *symbol)
+{
+	unsigned binding = ELF64_ST_BIND(symbol->st_info);
+
+	return symbol->st_shndx != SHN_UNDEF && symbol->st_value != 0 && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
+	       (binding == STB_GLOBAL || binding == STB_WEAK);
+}
+
+const void *elf_function(const struct elf_image *image, const char *name)
+{
+	for (size_t i = 0; i < image->symbol_count; i++) {
+		const ElfW(Sym) *symbol = &image->symbols[i];
+
+		if (is_function(symbol) && text_equal(image->names + symbol->st_name, name))
+			return (const void *)(image->base + symbol->st_value);
+	}
+	return NULL;
+}
+
+static void edit(const struct elf_image *image, ElfW(Sym) *symbols, elf_chooser choose, void *context)
+{
+	for (size_t i = 0; i < image->symbol_count; i++) {
+		const void *target;
+
+		if (!is_function(&symbols[i]))
+			continue;
+		target = choose(context, image->names + symbols[i].st_name,
+				(const void *)(image->base + symbols[i].st_value));
+		/* The loader adds the base again; the difference may wrap around, and so does its sum. */
+		if (target)
+			symbols[i].st_value = (uintptr_t)target - image->base;
+	}
+}
+
+/* The program header that covers an address (or, with `type`, the first of a type). */
+static const ElfW(Phdr) *segment(const struct elf_image *image, uint32_t type, uintptr_t address)
+{
+	const ElfW(Ehdr) *header = (const ElfW(Ehdr) *)image->base;
+	const ElfW(Phdr) *segments;
+	uintptr_t offset = address - image->base;
+
+	/* A library without a base was prelinked to a fixed address; its header could be anywhere. */
+	if (!header || header->e_ident[0] != ELFMAG0 || header->e_ident[1] != ELFMAG1 || header->e_ident[2] != ELFMAG2 ||
+	    header->e_ident[3] != ELFMAG3)
+		return NULL;
+	segments = (const ElfW(Phdr) *)(image->base + header->e_phoff);
+	for (int i = 0; i < header->e_phnum; i++) {
+		if (segments[i].p_type == type && offset - segments[i].p_vaddr < segments[i].p_memsz)
+			return &segments[i];
+	}
+	return NULL;
+}
+
+/* Edits a copy and lets the dynamic section point at it. The loader reads that entry again at every look-up. Nothing
+ * executable is touched and no protection changed, so the strictest SELinux policy lets it pass. The copy stays for
+ * ever: a look-up in another thread may still read it when the library is closed. */
+static bool redirect_in_copy(const struct elf_image *image, elf_chooser choose, void *context)
+{
+	size_t size = image->symbol_count * sizeof(ElfW(Sym));
+	const ElfW(Phdr) *dynamic = segment(image, PT_DYNAMIC, (uintptr_t)image->symtab_entry);
+	ElfW(Sym) *copy;
+
+	if (!dynamic || !(dynamic->p_flags & PF_W))
+		return false;
+	copy = sys_map(size);
+	if (!copy)
+		return false;
+	memcpy(copy, image->symbols, size);
+	edit(image, copy, choose, context);
+	sys_mprotect(copy, size, PROT_READ);
+	image->symtab_entry->d_un.d_ptr = (uintptr_t)copy;
+	return true;
+}
+
+/* Edits the symbols where they are. Nobody runs code of the library yet, so its pages may stop being executable for a
+ * moment. */
+static bool redirect_in_place(const struct elf_image *image, elf_chooser choose, void *context)
+{
+	uintptr_t start = (uintptr_t)image->symbols & -ARCH_PAGE_SIZE;
+	size_t size = (uintptr_t)(image->symbols + image->symbol_count) - start;
+	const ElfW(Phdr) *load = segment(image, PT_LOAD, (uintptr_t)image->symbols);
+	int protection;
+
+	if (!load || sys_mprotect((void *)start, size, PROT_READ | PROT_WRITE) < 0)
+		return false;
+	edit(image, image->symbols, choose, context);
+	protection = (load->p_flags & PF_R ? PROT_READ : 0) | (load->p_flags & PF_W ? PROT_WRITE : 0) |
+		     (load->p_flags & PF_X ? PROT_EXEC : 0);
+	sys_mprotect((void *)start, size, protection);
+	return true;
+}
+
+bool elf_redirect(const struct elf_image *image, elf_chooser choose, void *context)
+{
+	if ((REDIRECT_WAYS & WAY_COPY) && redirect_in_copy(image, choose, context))
+		return true;
+	return (REDIRECT_WAYS & WAY_PATCH) && redirect_in_place(image, choose, context);
+}

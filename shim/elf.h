@@ -1,0 +1,33 @@
+/* The dynamic symbols of a loaded library, and how to point some of them at other functions.
+ *
+ * Changing the provider's symbol table, before anything is bound to it, reaches every way of binding there is: lazy and
+ * immediate PLT slots, GOT entries (-fno-plt), tables of function pointers, dlsym, RTLD_DEEPBIND, dlmopen, and the
+ * library's own look-ups. The loader's la_symbind64 reaches only PLT slots and dlsym, and before glibc 2.35 not
+ * even those of objects that are bound immediately. */
+#ifndef AMVGPU_ELF_H
+#define AMVGPU_ELF_H
+
+#include <link.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct elf_image {
+	uintptr_t base;
+	ElfW(Dyn) *symtab_entry; /* the entry of the dynamic section that says where the symbols are */
+	ElfW(Sym) *symbols;
+	size_t symbol_count;
+	const char *names;
+};
+
+/* Where the function `name`, which now is at `real`, shall be bound instead; NULL leaves it alone. */
+typedef const void *(*elf_chooser)(void *context, const char *name, const void *real);
+
+/* False when the object has no usable symbol table. */
+bool elf_open(const struct link_map *map, struct elf_image *image);
+/* The address of a function that the library exports, or NULL. */
+const void *elf_function(const struct elf_image *image, const char *name);
+/* Redirects all functions that the chooser wants redirected; false when the symbol table cannot be changed. */
+bool elf_redirect(const struct elf_image *image, elf_chooser choose, void *context);
+
+#endif

@@ -1,0 +1,55 @@
+"""AMD's own library, without a GPU: it is hooked, and answers as it would without the limit."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.shim.running import Runner
+
+HOOKED = ["hipMalloc", "hipFree", "hipMemGetInfo", "hipDeviceTotalMem", "hipGetDeviceProperties"]
+OTHERS = ["hipGetDeviceCount", "hipGetDevice", "hipSetDevice", "hipMallocPitch", "hipGetLastError"]
+NAMES = [*HOOKED, *OTHERS]
+INSTALL = ["apt-get", "install", "--no-install-recommends", "libamdhip64-5"]
+
+
+@pytest.fixture(scope="session")
+def real_hip() -> Path:
+    """Debian's build of AMD's library, installed where that is allowed (80 MB with what it needs)."""
+    if installed() is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        subprocess.run(["apt-get", "update", "-q"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*INSTALL, "-y", "-q"], check=True, stdout=subprocess.DEVNULL)
+    library = installed()
+    if library is not None:
+        return library
+    reason = f"AMD's libamdhip64 is not installed: {' '.join(INSTALL)}"
+    if os.environ.get("REQUIRE_CLUSTER") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def installed() -> Path | None:
+    known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    found = [line.split()[-1] for line in known.splitlines() if "libamdhip64.so." in line]
+    return Path(found[0]) if found else None
+
+
+@pytest.mark.parametrize("first", NAMES)
+def test_the_codes_are_those_of_hip(run: Runner, run_bare: Runner, real_hip: Path, first: str) -> None:
+    order = [first, *(name for name in NAMES if name != first), first]
+    outcome = run.python("codes", real_hip, *order, limit="16m")
+    bare = run_bare.python("codes", real_hip, *order, limit="16m")
+    assert outcome.line["codes"] == bare.line["codes"]
+    assert outcome.stderr == bare.stderr
+
+
+def test_its_functions_are_hooked(run: Runner, real_hip: Path) -> None:
+    owners = run.python("codes", real_hip, *NAMES, limit="16m").line["owners"]
+    assert {name for name, owner in owners.items() if owner == "libamvgpu.so"} == set(HOOKED)
+
+
+def test_without_a_limit_nothing_is_hooked(run: Runner, real_hip: Path) -> None:
+    owners = run.python("codes", real_hip, *NAMES).line["owners"]
+    assert "libamvgpu.so" not in owners.values()
