@@ -5,7 +5,7 @@ kubernetes_asyncio does what is hard: kubeconfig and service-account credentials
 """
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -123,7 +123,7 @@ class KubeClient:
         """Delete an object."""
         await self._call("DELETE", path)
 
-    async def watch(self, path: str, *, resource_version: str, field_selector: str = "") -> AsyncIterator[Json]:
+    async def watch(self, path: str, *, resource_version: str, field_selector: str = "") -> AsyncGenerator[Json, None]:
         """Yield watch events as they come, until the server ends the stream, which it does every few minutes.
 
         Raises:

@@ -6,7 +6,8 @@ watch another Snapshot follows, so an object that vanished meanwhile is simply m
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -33,8 +34,12 @@ class Change:
     item: Json
 
 
-async def list_watch(client: KubeClient, path: str, *, field_selector: str = "") -> AsyncIterator[Snapshot | Change]:
+async def list_watch(
+    client: KubeClient, path: str, *, field_selector: str = ""
+) -> AsyncGenerator[Snapshot | Change, None]:
     """Yield the state of a collection and its changes for ever; the API server's absence only delays them.
+
+    Close it when done (`contextlib.aclosing`): it holds a connection.
 
     Args:
         client: the API server.
@@ -47,8 +52,9 @@ async def list_watch(client: KubeClient, path: str, *, field_selector: str = "")
             items, version = await client.list(path, field_selector=field_selector)
             yield Snapshot(tuple(items))
             delay = _FIRST_DELAY
-            async for change in _watch_from(client, path, version, field_selector):
-                yield change
+            async with aclosing(_watch_from(client, path, version, field_selector)) as changes:
+                async for change in changes:
+                    yield change
         except ExpiredError:
             continue
         except KubeError as error:
@@ -57,14 +63,16 @@ async def list_watch(client: KubeClient, path: str, *, field_selector: str = "")
             delay = min(delay * 2, _LONGEST_DELAY)
 
 
-async def _watch_from(client: KubeClient, path: str, version: str, field_selector: str) -> AsyncIterator[Change]:
+async def _watch_from(client: KubeClient, path: str, version: str, field_selector: str) -> AsyncGenerator[Change, None]:
     """Yield changes after a resource version, through as many streams as it takes; raise when one breaks."""
     while True:
-        async for event in client.watch(path, resource_version=version, field_selector=field_selector):
-            item: Json = event.get("object") or {}
-            version = str((item.get("metadata") or {}).get("resourceVersion", version))
-            match event.get("type"):
-                case "ADDED" | "MODIFIED" | "DELETED" as kind:
-                    yield Change(kind, item)
-                case _:
-                    pass  # a bookmark: only the version
+        stream = client.watch(path, resource_version=version, field_selector=field_selector)
+        async with aclosing(stream) as events:
+            async for event in events:
+                item: Json = event.get("object") or {}
+                version = str((item.get("metadata") or {}).get("resourceVersion", version))
+                match event.get("type"):
+                    case "ADDED" | "MODIFIED" | "DELETED" as kind:
+                        yield Change(kind, item)
+                    case _:
+                        pass  # a bookmark: only the version

@@ -4,11 +4,14 @@ Its holder alone decides about the node's GPUs. It also tells the device plugin 
 kubelet does not say. HAMi's parser wants exactly three parts, so nothing can be added to the value.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _PARTS: Final = 3
+# Names of Kubernetes objects. Whoever may change nodes may write anything here, and it becomes part of a URL.
+_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 CLOCK_SKEW: Final = timedelta(minutes=1)
 """How far the clocks of two machines may be apart: a lock has the scheduler's time, a pod the API server's."""
 
@@ -43,7 +46,7 @@ class NodeLock:
 def decode_lock(value: str) -> NodeLock | None:
     """Return the lock, or None for a value that names nobody and so binds nobody (an old or broken writer)."""
     parts = value.split(",")
-    if len(parts) != _PARTS or not all(parts):
+    if len(parts) != _PARTS or not all(_NAME.fullmatch(name) for name in parts[1:]):
         return None
     try:
         since = datetime.fromisoformat(parts[0])

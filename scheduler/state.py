@@ -7,7 +7,8 @@ again.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from kube import paths
@@ -77,16 +78,16 @@ class ClusterState:
         replace: Callable[[tuple[Json, ...]], None],
         change: Callable[[Change], None],
     ) -> None:
-        updates: AsyncIterator[Snapshot | Change] = list_watch(client, path)
-        async for update in updates:
-            if isinstance(update, Snapshot):
-                replace(update.items)
-                self._synced.add(path)
-                log.info("read %d objects of %s", len(update.items), path)
-            else:
-                change(update)
-            async with self._changed:
-                self._changed.notify_all()
+        async with aclosing(list_watch(client, path)) as updates:
+            async for update in updates:
+                if isinstance(update, Snapshot):
+                    replace(update.items)
+                    self._synced.add(path)
+                    log.info("read %d objects of %s", len(update.items), path)
+                else:
+                    change(update)
+                async with self._changed:
+                    self._changed.notify_all()
 
     def _set_nodes(self, items: tuple[Json, ...]) -> None:
         self._nodes = {_name(item): _slim_node(item) for item in items}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -47,10 +48,11 @@ class Script:
 async def follow(faulty: Connect, script: Script, count: int) -> list[Snapshot | Change]:
     updates: list[Snapshot | Change] = []
     async with faulty(script.answer) as client, asyncio.timeout(10):
-        async for update in list_watch(client, paths.NODES):
-            updates.append(update)
-            if len(updates) == count:
-                break
+        async with aclosing(list_watch(client, paths.NODES)) as stream:
+            async for update in stream:
+                updates.append(update)
+                if len(updates) == count:
+                    break
     return updates
 
 

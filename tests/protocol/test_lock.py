@@ -38,6 +38,19 @@ def test_b9_a_pod_that_came_after_the_lock_is_another_of_its_name() -> None:
     assert not lock.is_older_than(SINCE - timedelta(hours=1))
 
 
-@pytest.mark.parametrize("value", ["", "foo,bar", "2026-06-14T15:05:03Z", "2026-06-14T15:05:03Z,a,b,c", "x,a,b", "2026-06-14T15:05:03Z,,b"])  # fmt: skip  # noqa: E501
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "foo,bar",
+        "2026-06-14T15:05:03Z",
+        "2026-06-14T15:05:03Z,a,b,c",
+        "x,a,b",
+        "2026-06-14T15:05:03Z,,b",
+        "2026-06-14T15:05:03Z,..,b",
+        "2026-06-14T15:05:03Z,a,b/../c",
+        "2026-06-14T15:05:03Z,A,b",
+    ],
+)
 def test_b9_an_unreadable_lock_is_nobodys(value: str) -> None:
     assert decode_lock(value) is None

@@ -1,0 +1,1 @@
+"""A real one-machine Kubernetes for tests and demonstrations."""
