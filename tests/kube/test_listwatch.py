@@ -47,12 +47,15 @@ class Script:
 
 async def follow(faulty: Connect, script: Script, count: int) -> list[Snapshot | Change]:
     updates: list[Snapshot | Change] = []
-    async with faulty(script.answer) as client, asyncio.timeout(10):
-        async with aclosing(list_watch(client, paths.NODES)) as stream:
-            async for update in stream:
-                updates.append(update)
-                if len(updates) == count:
-                    break
+    async with (
+        faulty(script.answer) as client,
+        asyncio.timeout(10),
+        aclosing(list_watch(client, paths.NODES)) as stream,
+    ):
+        async for update in stream:
+            updates.append(update)
+            if len(updates) == count:
+                break
     return updates
 
 
