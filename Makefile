@@ -5,11 +5,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SHIM   := shim/build/libamvgpu.so
 
-.PHONY: help demo test test-fast cluster lint types check shim proto format clean
+.PHONY: help demo test test-fast bench cluster lint types check shim proto format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+bench: $(VENV) shim ## what things cost, as tables
+	$(BIN)/python -m bench.shim_cost
 
 demo: $(VENV) shim ## the way of three pods on a real one-machine Kubernetes, shown in the terminal (root)
 	$(BIN)/python -m tests.cluster.demo
@@ -20,8 +23,8 @@ test: $(VENV) shim ## all tests; those on a real Kubernetes need root (REQUIRE_C
 test-fast: $(VENV) shim ## all tests but those on a real Kubernetes
 	$(BIN)/python -m pytest -m "not cluster"
 
-cluster: $(VENV) shim ## a real one-machine Kubernetes with everything installed, until Ctrl-C (root)
-	$(BIN)/python -m tests.cluster up
+cluster: $(VENV) shim ## a real one-machine Kubernetes with the product on it, until Ctrl-C (root)
+	$(BIN)/python -m tests.cluster up --product
 
 check: lint types ## everything that needs no running: style, imports, types, the shim's ABI
 
@@ -53,7 +56,7 @@ $(VENV)/.installed: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 	  || { echo "no venv: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --editable . --group dev
+	PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --editable . --group dev
 	@touch $@
 
 clean: ## remove what make made

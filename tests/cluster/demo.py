@@ -30,6 +30,7 @@ _CUS: Final = 304
 
 def main() -> int:
     """Run the demonstration and return the exit status."""
+    print("Starting a real one-machine Kubernetes with the product on it, about 20 seconds ...", flush=True)
     try:
         with Cluster() as cluster, installed(cluster) as product:
             cluster.create_namespace(SPACE)
