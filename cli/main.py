@@ -1,10 +1,12 @@
 """Entry point of the command `amd-vgpu`."""
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
 
 from cli import plugin, scheduler, webhook
+from cli.service import StartError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,4 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.add_parser(commands)
     options = parser.parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
-    return command(options)
+    try:
+        return command(options)
+    except StartError as error:
+        print(f"amd-vgpu: {error}", file=sys.stderr)
+        return 1

@@ -7,14 +7,18 @@ from pathlib import Path
 
 from cli import service
 from kube.client import KubeClient
+from plugin.library import LibraryError
 from plugin.lifecycle import run
 from plugin.settings import PluginSettings
+from plugin.sockets import SocketPathError
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the sub-command."""
     defaults = PluginSettings(node_name="-", library=Path("/opt/amd-vgpu/libamvgpu.so"))
-    parser = commands.add_parser("plugin", help="serve a node's kubelet as its device plugin", description=__doc__)
+    parser = commands.add_parser(
+        "plugin", help="serve a node's kubelet as its device plugin", description=__doc__, allow_abbrev=False
+    )
     service.add_options(parser)
     node = os.environ.get("NODE_NAME")
     parser.add_argument("--node-name", default=node, required=node is None, help="default: environment NODE_NAME")
@@ -49,18 +53,23 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _command(options: argparse.Namespace) -> int:
-    settings = PluginSettings(
-        node_name=options.node_name,
-        library=options.library,
-        library_dir=options.library_dir,
-        kubelet_dir=options.kubelet_dir,
-        sysfs_root=options.sysfs_root,
-        dev_root=options.dev_root,
-        count=options.count,
-        allocate_seconds=options.allocate_timeout,
+    settings = service.checked(
+        lambda: PluginSettings(
+            node_name=options.node_name,
+            library=options.library,
+            library_dir=options.library_dir,
+            kubelet_dir=options.kubelet_dir,
+            sysfs_root=options.sysfs_root,
+            dev_root=options.dev_root,
+            count=options.count,
+            allocate_seconds=options.allocate_timeout,
+        )
     )
 
     async def serve(client: KubeClient, stop: asyncio.Event) -> None:
-        await run(settings, client, stop)
+        try:
+            await run(settings, client, stop)
+        except (LibraryError, SocketPathError) as error:
+            raise service.StartError(str(error)) from error
 
     return service.run(options, serve)

@@ -13,7 +13,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the sub-command."""
     defaults = SchedulerSettings()
     policies = [policy.value for policy in Policy]
-    parser = commands.add_parser("scheduler", help="serve kube-scheduler as its extender", description=__doc__)
+    parser = commands.add_parser(
+        "scheduler", help="serve kube-scheduler as its extender", description=__doc__, allow_abbrev=False
+    )
     service.add_options(parser)
     parser.add_argument("--host", default=defaults.host, help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=defaults.port, help="0 takes a free one (default: %(default)s)")
@@ -43,14 +45,16 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _command(options: argparse.Namespace) -> int:
-    settings = SchedulerSettings(
-        host=options.host,
-        port=options.port,
-        health_host=options.health_host,
-        health_port=options.health_port,
-        node_policy=Policy(options.node_policy),
-        gpu_policy=Policy(options.gpu_policy),
-        bind_wait_seconds=options.bind_wait,
+    settings = service.checked(
+        lambda: SchedulerSettings(
+            host=options.host,
+            port=options.port,
+            health_host=options.health_host,
+            health_port=options.health_port,
+            node_policy=Policy(options.node_policy),
+            gpu_policy=Policy(options.gpu_policy),
+            bind_wait_seconds=options.bind_wait,
+        )
     )
 
     async def serve(client: KubeClient, stop: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""What every service command shares: options, logging, signals, the API client."""
+"""What every service command shares: options, logging, signals, the API client, errors in words."""
 
 import argparse
 import asyncio
@@ -7,10 +7,16 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
-from kube.client import KubeClient
+from kube.client import ConfigurationError, KubeClient
 
 Service = Callable[[KubeClient, asyncio.Event], Awaitable[None]]
+T = TypeVar("T")
+
+
+class StartError(Exception):
+    """The service cannot start, for a reason that its operator can mend."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +27,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="default: %(default)s"
     )
+
+
+def checked(build: Callable[[], T]) -> T:
+    """Return the settings that `build` makes.
+
+    Raises:
+        StartError: a setting that cannot work, which settings tell by a ValueError.
+    """
+    try:
+        return build()
+    except ValueError as error:
+        raise StartError(str(error)) from error
 
 
 def run(options: argparse.Namespace, service: Service) -> int:
@@ -36,6 +54,9 @@ async def _run(kubeconfig: Path | None, service: Service) -> int:
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
-    async with KubeClient.connect(kubeconfig) as client:
-        await service(client, stop)
+    try:
+        async with KubeClient.connect(kubeconfig) as client:
+            await service(client, stop)
+    except ConfigurationError as error:
+        raise StartError(str(error)) from error
     return 0

@@ -23,7 +23,7 @@ class _Settings:
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the sub-command."""
     rules, server = WebhookSettings(), ServerSettings("0.0.0.0")  # noqa: S104 - the API server comes from outside the pod
-    parser = commands.add_parser("webhook", help="serve the admission webhook", description=__doc__)
+    parser = commands.add_parser("webhook", help="serve the admission webhook", description=__doc__, allow_abbrev=False)
     service.add_options(parser)
     parser.add_argument("--host", default=server.host, help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=server.port, help="0 takes a free one (default: %(default)s)")
@@ -64,7 +64,16 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _command(options: argparse.Namespace) -> int:
-    settings = _Settings(
+    settings = service.checked(lambda: _read(options))
+
+    async def run(client: KubeClient, stop: asyncio.Event) -> None:
+        await _run(settings, client, stop)
+
+    return service.run(options, run)
+
+
+def _read(options: argparse.Namespace) -> _Settings:
+    return _Settings(
         WebhookSettings(options.scheduler_name, options.library_dir, not options.no_library_volume),
         ServerSettings(options.host, options.port, options.drain),
         CertSettings(
@@ -74,11 +83,6 @@ def _command(options: argparse.Namespace) -> int:
             names=(f"{options.service}.{options.namespace}.svc", *options.cert_name),
         ),
     )
-
-    async def run(client: KubeClient, stop: asyncio.Event) -> None:
-        await _run(settings, client, stop)
-
-    return service.run(options, run)
 
 
 async def _run(settings: _Settings, client: KubeClient, stop: asyncio.Event) -> None:

@@ -39,6 +39,10 @@ class KubeError(Exception):
         self.reason = reason
 
 
+class ConfigurationError(KubeError):
+    """There is no usable kubeconfig, or no service account to use."""
+
+
 class NotFoundError(KubeError):
     """The object does not exist (404)."""
 
@@ -73,16 +77,16 @@ class KubeClient:
         Args:
             kubeconfig: file to read; None inside a cluster.
             timeout: seconds that one call may take. Watches have time-outs of their own.
+
+        Raises:
+            ConfigurationError: the kubeconfig cannot be read, or there is none and this is no pod.
         """
         configuration = kubernetes_client.Configuration()
-        if kubeconfig is None:
-            kubernetes_config.load_incluster_config(  # type: ignore[no-untyped-call]
-                client_configuration=configuration
-            )
-        else:
-            await kubernetes_config.load_kube_config(
-                config_file=str(kubeconfig), client_configuration=configuration, persist_config=False
-            )
+        try:
+            await _configure(configuration, kubeconfig)
+        except Exception as error:  # the library raises whatever it runs into
+            source = f"kubeconfig {kubeconfig}" if kubeconfig else "no kubeconfig given, and no pod's service account"
+            raise ConfigurationError(f"{source}: {error}") from error
         async with kubernetes_client.ApiClient(configuration) as api:
             yield cls(api, timeout=timeout)
 
@@ -187,6 +191,16 @@ class KubeClient:
             _request_timeout=limits,
         )
         return response
+
+
+async def _configure(configuration: Any, kubeconfig: Path | None) -> None:
+    if kubeconfig is None:
+        kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        return
+    kubeconfig.open("rb").close()  # a file that is missing is an empty configuration to the library
+    await kubernetes_config.load_kube_config(
+        config_file=str(kubeconfig), client_configuration=configuration, persist_config=False
+    )
 
 
 def _object(content: bytes) -> Json:

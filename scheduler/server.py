@@ -39,6 +39,10 @@ class SchedulerSettings:
     gpu_policy: Policy = Policy.BINPACK
     bind_wait_seconds: float = 20.0
 
+    def __post_init__(self) -> None:
+        if self.bind_wait_seconds <= 0:
+            raise ValueError(f"bind wait: {self.bind_wait_seconds:g}: must be greater than 0 seconds")
+
 
 async def run(settings: SchedulerSettings, client: KubeClient, stop: asyncio.Event) -> None:
     """Serve until `stop` is set; a bind that has begun is finished first."""
