@@ -122,11 +122,14 @@ async def _answered(
     """Return the answer as JSON; what goes wrong is an answer too, in the form that this verb has for it."""
     try:
         result = await answer(await request.json())
-    except (WireError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (WireError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         log.warning("%s: bad request: %s", request.path, error)
         result = failed(f"{request.path}: {error}")
     except web.HTTPRequestEntityTooLarge:
         result = failed(f"{request.path}: body of more than {_MAX_BODY} bytes")
+    except Exception:
+        log.exception("%s failed", request.path)
+        result = failed(f"{request.path}: internal error, see the log of the extender")
     return web.json_response(result)
 
 

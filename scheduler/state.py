@@ -41,8 +41,29 @@ class ClusterState:
     async def run(self, client: KubeClient) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow(client, paths.NODES, self._set_nodes, self._change_node))
-            tasks.create_task(self._follow(client, paths.PODS, self._set_pods, self._change_pod))
+            tasks.create_task(self._follow(client, paths.NODES, self.see_nodes))
+            tasks.create_task(self._follow(client, paths.PODS, self.see_pods))
+
+    def see_nodes(self, update: Snapshot | Change) -> None:
+        """Take in what happened to the nodes."""
+        if isinstance(update, Snapshot):
+            self._nodes = {_name(item): _slim_node(item) for item in update.items}
+            self._usages.clear()
+        else:
+            self._change_node(update)
+        self._synced.add(paths.NODES)
+
+    def see_pods(self, update: Snapshot | Change) -> None:
+        """Take in what happened to the pods."""
+        if isinstance(update, Snapshot):
+            self._pods.clear()
+            self._pods_by_node.clear()
+            self._usages.clear()
+            for item in update.items:
+                self._add_pod(item)
+        else:
+            self._change_pod(update)
+        self._synced.add(paths.PODS)
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Return as soon as the condition holds; it is asked again after every change of the cluster."""
@@ -71,27 +92,14 @@ class ClusterState:
             log.error("node %s: pod %s blocks its GPUs: %s", node, pod.pod, pod.reason)
         return usages
 
-    async def _follow(
-        self,
-        client: KubeClient,
-        path: str,
-        replace: Callable[[tuple[Json, ...]], None],
-        change: Callable[[Change], None],
-    ) -> None:
+    async def _follow(self, client: KubeClient, path: str, see: Callable[[Snapshot | Change], None]) -> None:
         async with aclosing(list_watch(client, path)) as updates:
             async for update in updates:
+                see(update)
                 if isinstance(update, Snapshot):
-                    replace(update.items)
-                    self._synced.add(path)
                     log.info("read %d objects of %s", len(update.items), path)
-                else:
-                    change(update)
                 async with self._changed:
                     self._changed.notify_all()
-
-    def _set_nodes(self, items: tuple[Json, ...]) -> None:
-        self._nodes = {_name(item): _slim_node(item) for item in items}
-        self._usages.clear()
 
     def _change_node(self, change: Change) -> None:
         name = _name(change.item)
@@ -101,13 +109,6 @@ class ClusterState:
         # Kubelets touch their node every few seconds: only another registration makes the count void.
         if register_text(old) != register_text(self._nodes.get(name)):
             self._usages.pop(name, None)
-
-    def _set_pods(self, items: tuple[Json, ...]) -> None:
-        self._pods.clear()
-        self._pods_by_node.clear()
-        self._usages.clear()
-        for item in items:
-            self._add_pod(item)
 
     def _change_pod(self, change: Change) -> None:
         old = self._pods.pop(PodRef.of(change.item).uid, None)

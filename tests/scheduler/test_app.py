@@ -1,0 +1,98 @@
+"""The extender's HTTP side: every answer has status 200 and the form of its verb, whatever was sent."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from kube.client import KubeClient
+from kube.listwatch import Snapshot
+from protocol.devices import encode_register
+from protocol.names import NODE_REGISTER
+from protocol.placement import Policy
+from scheduler.app import Extender, make_app, make_health_app
+from scheduler.binder import Binder
+from scheduler.state import ClusterState
+from tests.protocol.makers import MI300X, container, pod_spec
+
+Client = TestClient[Any, Any]
+POD = {"metadata": {"name": "p", "namespace": "default"}, "spec": pod_spec(container(gpu=1, gpucores=50, gpumem=1024))}
+
+
+@pytest.fixture
+def state() -> ClusterState:
+    return ClusterState()
+
+
+@pytest.fixture
+def extender(state: ClusterState) -> Extender:
+    unused = KubeClient(None, timeout=1)
+    binder = Binder(unused, state, policy=Policy.BINPACK, wait_seconds=1)
+    return Extender(state, binder, Policy.BINPACK, Policy.BINPACK)
+
+
+@pytest.fixture
+async def client(extender: Extender) -> AsyncIterator[Client]:
+    async with TestClient(TestServer(make_app(extender))) as client:
+        yield client
+
+
+def sync(state: ClusterState) -> None:
+    register = {NODE_REGISTER: encode_register([MI300X])}
+    state.see_nodes(Snapshot(({"metadata": {"name": "node-a", "annotations": register}},)))
+    state.see_pods(Snapshot(()))
+
+
+async def answer(client: Client, verb: str, body: object) -> Any:
+    response = await client.post(verb, json=body)
+    assert response.status == 200
+    return await response.json()
+
+
+async def test_b16_an_extender_that_has_not_read_the_cluster_says_so(client: Client) -> None:
+    found = await answer(client, "/filter", {"Pod": POD, "NodeNames": ["node-a"]})
+    assert found["Error"] == "the extender has not read the cluster yet"
+    assert found["NodeNames"] is None
+
+
+async def test_a_pod_without_gpus_may_go_anywhere(client: Client, state: ClusterState) -> None:
+    sync(state)
+    plain = {"metadata": {}, "spec": {"containers": [{"name": "main"}]}}
+    found = await answer(client, "/filter", {"Pod": plain, "NodeNames": ["node-a", "node-b"]})
+    assert found["NodeNames"] == ["node-a", "node-b"]
+
+
+async def test_a_pod_that_asks_for_the_impossible_is_told_its_field(client: Client, state: ClusterState) -> None:
+    sync(state)
+    odd = {"metadata": {}, "spec": pod_spec(container(gpucores=150))}
+    found = await answer(client, "/filter", {"Pod": odd, "NodeNames": ["node-a"]})
+    assert found["Error"].startswith("spec.containers[0].resources.limits[amd.com/gpucores]: Invalid value")
+
+
+async def test_filter_and_scores(client: Client, state: ClusterState) -> None:
+    sync(state)
+    found = await answer(client, "/filter", {"Pod": POD, "NodeNames": ["node-a", "node-b"]})
+    assert found["NodeNames"] == ["node-a"]
+    assert found["FailedAndUnresolvableNodes"] == {"node-b": "node has no registered AMD GPU"}
+    assert await answer(client, "/prioritize", {"Pod": POD, "NodeNames": ["node-a"]}) == [
+        {"Host": "node-a", "Score": 0}
+    ]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe", b"null", b'{"Pod":1}', b"[" * 10_000])
+@pytest.mark.parametrize("verb", ["/filter", "/prioritize", "/bind"])
+async def test_hami_2689_a_body_that_is_none_is_an_answered_error(client: Client, verb: str, body: bytes) -> None:
+    response = await client.post(verb, data=body)
+    assert response.status == 200
+    found = await response.json()
+    assert found == [] if verb == "/prioritize" else verb in found["Error"]
+
+
+async def test_health_tells_life_from_readiness(extender: Extender, state: ClusterState) -> None:
+    async with TestClient(TestServer(make_health_app(extender))) as client:
+        assert (await client.get("/healthz")).status == 200
+        assert (await client.get("/readyz")).status == 503
+        sync(state)
+        assert (await client.get("/readyz")).status == 200
+        assert (await client.post("/bind", json={})).status == 404, "probes come from outside the pod"

@@ -1,0 +1,116 @@
+"""The watched cluster: what it keeps is what a recount of all objects gives, after any sequence of events."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from kube.listwatch import Change, Snapshot
+from protocol.demand import read_demand
+from protocol.devices import encode_register
+from protocol.names import NODE_LOCK, NODE_REGISTER
+from protocol.placement import Placement, Policy, place
+from protocol.usage import node_usage
+from scheduler.state import ClusterState, devices_of
+from tests.protocol.makers import MI300X, container, pod, pod_spec
+
+SMALL = replace(MI300X, id="GPU-1", memory_mib=1024)
+NODES = ("node-a", "node-b")
+NAMES = st.sampled_from(["p", "q", "r", "s"])
+
+
+def node(name: str, register: str | None, **annotations: str) -> dict[str, Any]:
+    notes = {**annotations, **({} if register is None else {NODE_REGISTER: register})}
+    return {"metadata": {"name": name, "annotations": notes}, "status": {"images": ["large"]}}
+
+
+def allocated(name: str, node_name: str, phase: str) -> dict[str, Any]:
+    spec = pod_spec(container(gpu=1, gpucores=10, gpumem=64))
+    placement = place(read_demand(spec), node_usage([MI300X], ())[0].values(), Policy.BINPACK)
+    assert isinstance(placement, Placement)
+    return pod(name, spec, placement.annotations(), node=node_name, phase=phase)
+
+
+class WatchedCluster(RuleBasedStateMachine):
+    """Events as a watch brings them, snapshots after lost watches included."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.state = ClusterState()
+        self.nodes: dict[str, dict[str, Any]] = {}
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.state.see_nodes(Snapshot(()))
+        self.state.see_pods(Snapshot(()))
+
+    @rule(name=st.sampled_from(NODES), register=st.sampled_from([None, "x", encode_register([MI300X]), encode_register([SMALL])]))  # fmt: skip  # noqa: E501
+    def node_changes(self, name: str, register: str | None) -> None:
+        kind = "MODIFIED" if name in self.nodes else "ADDED"
+        self.nodes[name] = node(name, register)
+        self.state.see_nodes(Change(kind, self.nodes[name]))  # type: ignore[arg-type]
+
+    @rule(name=st.sampled_from(NODES))
+    def node_goes(self, name: str) -> None:
+        gone = self.nodes.pop(name, None)
+        if gone is not None:
+            self.state.see_nodes(Change("DELETED", gone))
+
+    @rule(name=NAMES, on=st.sampled_from([*NODES, ""]), phase=st.sampled_from(["Pending", "Running", "Failed"]))
+    def pod_changes(self, name: str, on: str, phase: str) -> None:
+        kind = "MODIFIED" if name in self.pods else "ADDED"
+        self.pods[name] = allocated(name, on, phase)
+        self.state.see_pods(Change(kind, self.pods[name]))  # type: ignore[arg-type]
+
+    @rule(name=NAMES)
+    def pod_goes(self, name: str) -> None:
+        gone = self.pods.pop(name, None)
+        if gone is not None:
+            self.state.see_pods(Change("DELETED", gone))
+
+    @rule(lost=st.sets(NAMES))
+    def watch_is_lost(self, lost: set[str]) -> None:
+        for name in lost:
+            self.pods.pop(name, None)  # their DELETED events never come
+        self.state.see_pods(Snapshot(tuple(self.pods.values())))
+        self.state.see_nodes(Snapshot(tuple(self.nodes.values())))
+
+    @invariant()
+    def usage_is_a_recount(self) -> None:
+        for name in NODES:
+            here = [item for item in self.pods.values() if item["spec"]["nodeName"] == name]
+            assert self.state.usages(name) == node_usage(devices_of(self.nodes.get(name)), here)[0]
+
+
+TestWatchedCluster = WatchedCluster.TestCase
+TestWatchedCluster.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+def test_it_is_synced_when_both_kinds_were_read() -> None:
+    state = ClusterState()
+    state.see_pods(Snapshot(()))
+    assert not state.is_synced
+    state.see_nodes(Snapshot(()))
+    assert state.is_synced
+
+
+def test_a_node_is_kept_without_what_nobody_reads() -> None:
+    state = ClusterState()
+    state.see_nodes(Change("ADDED", node("node-a", None, **{NODE_LOCK: "held"})))
+    assert state.node("node-a") == {"metadata": {"name": "node-a", "annotations": {NODE_LOCK: "held"}}}
+
+
+def test_a_pod_is_found_by_its_name_on_its_node() -> None:
+    state = ClusterState()
+    state.see_pods(Change("ADDED", allocated("p", "node-a", "Running")))
+    assert state.find_pod("default", "p", "node-a") is not None
+    assert state.find_pod("default", "p", "node-b") is None
+    assert state.find_pod("other", "p", "node-a") is None
+
+
+async def test_waiting_ends_with_the_change_that_was_waited_for() -> None:
+    state = ClusterState()
+    waiting = asyncio.create_task(state.wait_until(lambda: True))
+    async with asyncio.timeout(5):
+        await waiting
