@@ -5,7 +5,7 @@ import asyncio
 
 from cli import service
 from kube.client import KubeClient
-from protocol.placement import Policy
+from protocol.policy import Policy
 from scheduler.server import SchedulerSettings, run
 
 

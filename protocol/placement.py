@@ -6,7 +6,6 @@ One pure function, called for every node by the extender's filter, and under the
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from protocol.allocation import DeviceShare, Segments, encode_cus, encode_segments
 from protocol.cuchoice import choose_cus, extend_cus
@@ -14,16 +13,9 @@ from protocol.cuset import format_parts
 from protocol.demand import ContainerDemand, Role
 from protocol.devices import DeviceInfo
 from protocol.names import CU_ALLOCATED, DEVICES_ALLOCATED, DEVICES_TO_ALLOCATE
+from protocol.policy import Policy
+from protocol.selection import ANY, Selection
 from protocol.usage import GpuUsage
-
-
-class Policy(Enum):
-    """Which GPU is preferred when several would do."""
-
-    BINPACK = "binpack"
-    """The fullest, so that whole GPUs stay free."""
-    SPREAD = "spread"
-    """The emptiest, so that pods disturb each other least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +51,9 @@ class Refusal:
     permanent: bool = False
 
 
-def place(demands: Sequence[ContainerDemand], usages: Iterable[GpuUsage], policy: Policy) -> Placement | Refusal:
+def place(
+    demands: Sequence[ContainerDemand], usages: Iterable[GpuUsage], policy: Policy, selection: Selection = ANY
+) -> Placement | Refusal:
     """Return where a pod's containers go on a node, or why they do not fit.
 
     Containers that run together are placed largest first, each of their GPUs being distinct for one container; init
@@ -69,8 +63,9 @@ def place(demands: Sequence[ContainerDemand], usages: Iterable[GpuUsage], policy
         demands: of all containers, by position.
         usages: the node's GPUs and what other pods hold of them.
         policy: which GPUs are preferred.
+        selection: which GPUs the pod accepts.
     """
-    gpus = [_Candidate(usage) for usage in usages]
+    gpus = [_Candidate(usage, selection) for usage in usages]
     running = [demand for demand in demands if demand.gpus and demand.role is not Role.INIT]
     inits = [demand for demand in demands if demand.gpus and demand.role is Role.INIT]
     segments: dict[int, tuple[DeviceShare, ...]] = {}
@@ -96,9 +91,10 @@ def _size(demand: ContainerDemand) -> tuple[float, float, int]:
 class _Candidate:
     """A GPU while a pod is placed on it."""
 
-    def __init__(self, usage: GpuUsage) -> None:
+    def __init__(self, usage: GpuUsage, selection: Selection) -> None:
         self.device: DeviceInfo = usage.device
         self._usage = usage
+        self._unwanted = selection.obstacle(usage.device)
         self._running: dict[int, tuple[int, ...]] = {}
         self._sidecar_cus: set[int] = set()
         self._init_extra: list[int] = []
@@ -118,6 +114,8 @@ class _Candidate:
         return self._closed() or self._too_full(demand)
 
     def _closed(self) -> Refusal | None:
+        if self._unwanted:
+            return Refusal(self._unwanted, permanent=True)
         if not self.device.healthy:
             return Refusal("GPU unhealthy")
         if self._usage.blocked:

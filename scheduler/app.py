@@ -14,8 +14,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from protocol.demand import ContainerDemand, DemandError, read_demand
-from protocol.placement import Policy
-from protocol.pods import Json, PodRef
+from protocol.pods import Json, PodRef, annotations
+from protocol.policy import Policy
+from protocol.selection import GPU_POLICY, NODE_POLICY, read_policy, read_selection
 from scheduler.binder import Binder, BindError
 from scheduler.fit import judge, score
 from scheduler.state import ClusterState
@@ -37,7 +38,7 @@ _MAX_BODY: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Extender:
-    """What the handlers work with."""
+    """What the handlers work with; the policies are for pods that do not name their own."""
 
     state: ClusterState
     binder: Binder
@@ -54,14 +55,17 @@ class Extender:
             return filter_error(str(error))
         if not _asks(demands):
             return filter_result(args, args.names, {}, {})
-        verdict = judge(demands, args.names, self.state.usages, self.gpu_policy)
+        notes = annotations(args.pod)
+        policy = read_policy(notes, GPU_POLICY, self.gpu_policy)
+        verdict = judge(demands, args.names, self.state.usages, policy, read_selection(notes))
         pod = PodRef.of(args.pod)
         log.info("filter pod=%s fitting=%d refused=%d", pod, len(verdict.fitting), len(verdict.refused))
         return filter_result(args, verdict.fitting, verdict.reasons(permanent=False), verdict.reasons(permanent=True))
 
     def prioritize(self, args: FilterArgs) -> list[dict[str, object]]:
         """Return the nodes' scores."""
-        return [{"Host": name, "Score": score(self.state.usages(name), self.node_policy)} for name in args.names]
+        policy = read_policy(annotations(args.pod), NODE_POLICY, self.node_policy)
+        return [{"Host": name, "Score": score(self.state.usages(name), policy)} for name in args.names]
 
     async def bind(self, args: BindArgs) -> dict[str, object]:
         """Bind the pod."""

@@ -14,8 +14,10 @@ from kube import paths
 from kube.client import ConflictError, KubeClient, KubeError, NotFoundError, UnreachableError
 from protocol.demand import DemandError, read_demand
 from protocol.names import ASSIGNED_NODE, ASSIGNED_TIME, BIND_PHASE, BIND_TIME, PHASE_ALLOCATING
-from protocol.placement import Placement, Policy, Refusal, place
-from protocol.pods import Json, PodRef, node_name
+from protocol.placement import Placement, Refusal, place
+from protocol.pods import Json, PodRef, annotations, node_name
+from protocol.policy import Policy
+from protocol.selection import GPU_POLICY, read_policy, read_selection
 from protocol.usage import node_usage
 from scheduler.nodelock import NodeLocks, clear_allocation
 from scheduler.state import ClusterState, devices_of
@@ -41,7 +43,7 @@ class Binder:
     Args:
         client: the API server.
         state: tells when a lock may have become free.
-        policy: which GPUs of a node are preferred.
+        policy: which GPUs of a node are preferred by pods that do not say so themselves.
         wait_seconds: how long a bind may wait for the node, well below the extender's `httpTimeout`.
     """
 
@@ -112,7 +114,9 @@ class Binder:
         item = await self._client.get(paths.node(node))
         others, _ = await self._client.list(paths.PODS, field_selector=f"spec.nodeName={node}")
         usages, _unreadable = node_usage(devices_of(item), others)
-        outcome = place(demands, usages.values(), self._policy)
+        notes = annotations(pod)
+        policy = read_policy(notes, GPU_POLICY, self._policy)
+        outcome = place(demands, usages.values(), policy, read_selection(notes))
         if isinstance(outcome, Refusal):
             raise BindError(f"node {node} has no room any more: {outcome.reason}")
         return outcome

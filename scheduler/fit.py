@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from protocol.demand import ContainerDemand
-from protocol.placement import Placement, Policy, Refusal, place
+from protocol.placement import Placement, Refusal, place
+from protocol.policy import Policy
+from protocol.selection import ANY, Selection
 from protocol.usage import GpuUsage
 from scheduler.wire import MAX_SCORE
 
@@ -26,7 +28,11 @@ class Verdict:
 
 
 def judge(
-    demands: Sequence[ContainerDemand], nodes: Iterable[str], usages: Callable[[str], Usages], policy: Policy
+    demands: Sequence[ContainerDemand],
+    nodes: Iterable[str],
+    usages: Callable[[str], Usages],
+    policy: Policy,
+    selection: Selection = ANY,
 ) -> Verdict:
     """Return which of the nodes have room for the pod.
 
@@ -35,11 +41,12 @@ def judge(
         nodes: names of the candidates.
         usages: gives the usage of a node's GPUs by device id.
         policy: which GPUs of a node are preferred.
+        selection: which GPUs the pod accepts.
     """
     verdict = Verdict([], {})
     for node in nodes:
         gpus = usages(node)
-        outcome = place(demands, gpus.values(), policy) if gpus else NOT_REGISTERED
+        outcome = place(demands, gpus.values(), policy, selection) if gpus else NOT_REGISTERED
         if isinstance(outcome, Placement):
             verdict.fitting.append(node)
         else:

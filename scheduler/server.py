@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from kube.client import KubeClient
-from protocol.placement import Policy
+from protocol.policy import Policy
 from scheduler.app import Extender, make_app, make_health_app
 from scheduler.binder import Binder
 from scheduler.state import ClusterState

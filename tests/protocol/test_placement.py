@@ -12,8 +12,9 @@ from protocol.allocation import AllocationError
 from protocol.claim import container_cus, pod_claims
 from protocol.demand import Role, read_demand
 from protocol.devices import DeviceInfo
-from protocol.placement import Placement, Policy, Refusal, place
+from protocol.placement import Placement, Refusal, place
 from protocol.pods import Holding, PodRef, read_holding
+from protocol.policy import Policy
 from protocol.usage import GpuUsage, node_usage
 from tests.protocol.makers import MI210, MI300X, RX7900, UNKNOWN, container, pod, pod_spec, sidecar
 

@@ -10,7 +10,7 @@ from kube.client import KubeClient
 from kube.listwatch import Snapshot
 from protocol.devices import encode_register
 from protocol.names import NODE_REGISTER
-from protocol.placement import Policy
+from protocol.policy import Policy
 from scheduler.app import Extender, make_app, make_health_app
 from scheduler.binder import Binder
 from scheduler.state import ClusterState

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from protocol.demand import read_demand
-from protocol.placement import Policy
+from protocol.policy import Policy
 from protocol.usage import GpuUsage
 from scheduler.fit import judge, score
 from tests.protocol.makers import MI300X, container, pod_spec

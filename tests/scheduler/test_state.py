@@ -12,7 +12,8 @@ from kube.listwatch import Change, Snapshot
 from protocol.demand import read_demand
 from protocol.devices import encode_register
 from protocol.names import NODE_LOCK, NODE_REGISTER
-from protocol.placement import Placement, Policy, place
+from protocol.placement import Placement, place
+from protocol.policy import Policy
 from protocol.usage import node_usage
 from scheduler.state import ClusterState, devices_of
 from tests.protocol.makers import MI300X, container, pod, pod_spec

@@ -1,0 +1,53 @@
+"""A pod's wishes, as HAMi reads them."""
+
+import pytest
+
+from protocol.demand import read_demand
+from protocol.placement import Placement, Refusal, place
+from protocol.policy import Policy
+from protocol.selection import GPU_POLICY, read_policy, read_selection
+from protocol.usage import GpuUsage
+from tests.protocol.makers import MI210, MI300X, container, pod_spec
+
+
+@pytest.mark.parametrize(
+    ("annotations", "mi300x", "mi210"),
+    [
+        ({}, True, True),
+        ({"amd.com/use-gputype": "mi300x"}, True, False),
+        ({"amd.com/use-gputype": " MI250 , MI210,"}, False, True),
+        ({"amd.com/use-gputype": "  "}, True, True),
+        ({"amd.com/use-gputype": ",,"}, False, False),
+        ({"amd.com/nouse-gputype": "MI300X"}, False, True),
+        ({"amd.com/nouse-gputype": ",,"}, True, True),
+        ({"amd.com/use-gputype": "Instinct", "amd.com/nouse-gputype": "MI210"}, True, False),
+        ({"amd.com/use-gpu-uuid": f"x,{MI300X.id}"}, True, False),
+        ({"amd.com/use-gpu-uuid": MI300X.id[:-1]}, False, False),
+        ({"amd.com/nouse-gpu-uuid": MI300X.id}, False, True),
+        ({"amd.com/gpu-index": "0"}, True, True),
+        ({"amd.com/gpu-index": "1,2"}, False, False),
+    ],
+)
+def test_hami_2395_use_and_nouse(annotations: dict[str, str], mi300x: bool, mi210: bool) -> None:
+    selection = read_selection(annotations)
+    assert [not selection.obstacle(device) for device in (MI300X, MI210)] == [mi300x, mi210]
+
+
+def test_a_gpu_that_is_not_wanted_is_not_placed_on() -> None:
+    demands = read_demand(pod_spec(container(gpu=1, gpucores=10, gpumem=64)))
+    usages = [GpuUsage(MI300X), GpuUsage(MI210)]
+    wanted = place(demands, usages, Policy.BINPACK, read_selection({"amd.com/use-gputype": "MI210"}))
+    assert isinstance(wanted, Placement)
+    assert [share.device_id for share in wanted.segments[0]] == [MI210.id]
+    none = place(demands, usages[:1], Policy.BINPACK, read_selection({"amd.com/use-gputype": "MI210"}))
+    reason = "GPU type: AMD Instinct MI300X VF is not in amd.com/use-gputype"
+    assert none == Refusal(reason, permanent=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [("binpack", Policy.BINPACK), (" spread ", Policy.SPREAD), ("", Policy.SPREAD), ("mutex", Policy.SPREAD)],
+)
+def test_a_pod_names_its_policy(text: str, policy: Policy) -> None:
+    assert read_policy({GPU_POLICY: text}, GPU_POLICY, Policy.SPREAD) is policy
+    assert read_policy({}, GPU_POLICY, Policy.SPREAD) is Policy.SPREAD
