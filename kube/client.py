@@ -144,7 +144,7 @@ class KubeClient:
         limits = aiohttp.ClientTimeout(connect=self._timeout, sock_read=_WATCH_SILENCE_SECONDS)
         with _unreachable(f"watch {path}"):
             response = await self._request("GET", path, query=query, limits=limits)
-            async with response:
+            async with response, _hung_up(response):
                 await _raise_for_status(response, f"watch {path}")
                 async for line in response.content:
                     event = _object(line)
@@ -217,6 +217,19 @@ def _unreachable(call: str) -> Iterator[None]:
         yield
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise UnreachableError(f"{call}: {type(error).__name__} {error}") from error
+
+
+@asynccontextmanager
+async def _hung_up(response: aiohttp.ClientResponse) -> AsyncIterator[None]:
+    """Drop a stream's connection at the end, if it did not end by itself.
+
+    A polite close would wait for the server's answer, long after the event loop may be gone.
+    """
+    try:
+        yield
+    finally:
+        if response.connection is not None and response.connection.transport is not None:
+            response.connection.transport.abort()
 
 
 async def _raise_for_status(response: aiohttp.ClientResponse, call: str) -> None:
