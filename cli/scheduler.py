@@ -6,6 +6,7 @@ import asyncio
 from cli import service
 from kube.client import KubeClient
 from protocol.policy import Policy
+from scheduler.request import Policies
 from scheduler.server import SchedulerSettings, run
 
 
@@ -24,13 +25,13 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--node-policy",
         choices=policies,
-        default=defaults.node_policy.value,
+        default=defaults.policies.node.value,
         help="prefer full nodes or empty ones (default: %(default)s)",
     )
     parser.add_argument(
         "--gpu-policy",
         choices=policies,
-        default=defaults.gpu_policy.value,
+        default=defaults.policies.gpu.value,
         help="prefer full GPUs of a node or empty ones (default: %(default)s)",
     )
     parser.add_argument(
@@ -51,8 +52,7 @@ def _command(options: argparse.Namespace) -> int:
             port=options.port,
             health_host=options.health_host,
             health_port=options.health_port,
-            node_policy=Policy(options.node_policy),
-            gpu_policy=Policy(options.gpu_policy),
+            policies=Policies(Policy(options.node_policy), Policy(options.gpu_policy)),
             bind_wait_seconds=options.bind_wait,
         )
     )

@@ -13,6 +13,7 @@ from protocol.cuset import format_parts
 from protocol.demand import ContainerDemand, Role
 from protocol.devices import DeviceInfo
 from protocol.names import CU_ALLOCATED, DEVICES_ALLOCATED, DEVICES_TO_ALLOCATE
+from protocol.pods import Holding
 from protocol.policy import Policy
 from protocol.selection import ANY, Selection
 from protocol.usage import GpuUsage
@@ -36,6 +37,11 @@ class Placement:
         text = encode_segments(self.segments)
         cus = encode_cus({device_id: format_parts(parts) for device_id, parts in self.parts.items()})
         return {DEVICES_TO_ALLOCATE: text, DEVICES_ALLOCATED: text, CU_ALLOCATED: cus}
+
+    def holding(self, demands: Sequence[ContainerDemand]) -> Holding:
+        """Return what a pod of these demands holds once it is placed so."""
+        cus = {device_id: tuple(cu for part in parts for cu in part) for device_id, parts in self.parts.items()}
+        return Holding(tuple(demands), self.segments, cus)
 
 
 @dataclass(frozen=True, slots=True)

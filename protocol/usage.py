@@ -4,7 +4,7 @@ There is no counter anywhere: usage is the sum of the live pods' annotations, so
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from protocol.allocation import AllocationError
 from protocol.claim import pod_claims
@@ -29,6 +29,10 @@ class GpuUsage:
     cus: set[int] = field(default_factory=set)
     pods: set[PodRef] = field(default_factory=set)
     blocked: str = ""
+
+    def copy(self) -> "GpuUsage":
+        """Return a usage that can be charged without changing this one."""
+        return replace(self, cus=set(self.cus), pods=set(self.pods))
 
     @property
     def free_memory_mib(self) -> int:
@@ -72,11 +76,12 @@ def node_usage(devices: Iterable[DeviceInfo], pods: Iterable[Json]) -> tuple[dic
             _block(usages.values(), f"pod {ref} has an unreadable allocation")
             continue
         if holding is not None:
-            _charge(usages, holding, ref)
+            charge(usages, holding, ref)
     return usages, unreadable
 
 
-def _charge(usages: Mapping[str, GpuUsage], holding: Holding, ref: PodRef) -> None:
+def charge(usages: Mapping[str, GpuUsage], holding: Holding, ref: PodRef) -> None:
+    """Add what a pod holds to the usage of its node's GPUs, by device id."""
     claims = pod_claims([demand.role for demand in holding.demands], holding.segments)
     for device_id, claim in claims.items():
         usage = usages.get(device_id)

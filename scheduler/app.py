@@ -7,18 +7,20 @@ their own that serves nothing else.
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
 
-from protocol.demand import ContainerDemand, DemandError, read_demand
-from protocol.pods import Json, PodRef, annotations
-from protocol.policy import Policy
-from protocol.selection import GPU_POLICY, NODE_POLICY, read_policy, read_selection
+from protocol.demand import DemandError
+from protocol.pods import Json, annotations
+from protocol.selection import NODE_POLICY, read_policy
 from scheduler.binder import Binder, BindError
-from scheduler.fit import judge, score
+from scheduler.fit import Verdict, judge, score
+from scheduler.request import Policies, Request
+from scheduler.reservations import BIND_WITHIN, Reservations
 from scheduler.state import ClusterState
 from scheduler.wire import (
     BindArgs,
@@ -41,37 +43,46 @@ class Extender:
     """What the handlers work with; the policies are for pods that do not name their own."""
 
     state: ClusterState
+    reservations: Reservations
     binder: Binder
-    node_policy: Policy
-    gpu_policy: Policy
+    policies: Policies
 
-    def filter(self, args: FilterArgs) -> dict[str, object]:
-        """Return which of the nodes have room for the pod."""
+    async def filter(self, args: FilterArgs) -> dict[str, object]:
+        """Return which of the nodes have room for the pod, and promise it that room."""
         if not self.state.is_synced:
             return filter_error("the extender has not read the cluster yet")
         try:
-            demands = read_demand(args.pod.get("spec") or {})
+            request = Request.of(args.pod, self.policies)
         except DemandError as error:
             return filter_error(str(error))
-        if not _asks(demands):
+        if not request.asks:
             return filter_result(args, args.names, {}, {})
-        notes = annotations(args.pod)
-        policy = read_policy(notes, GPU_POLICY, self.gpu_policy)
-        verdict = judge(demands, args.names, self.state.usages, policy, read_selection(notes))
-        pod = PodRef.of(args.pod)
-        log.info("filter pod=%s fitting=%d refused=%d", pod, len(verdict.fitting), len(verdict.refused))
+        verdict = await self._verdict(request, args.names)
+        self.reservations.promise(request, frozenset(verdict.fitting))
+        log.info("filter pod=%s fitting=%d refused=%d", request.pod, len(verdict.fitting), len(verdict.refused))
         return filter_result(args, verdict.fitting, verdict.reasons(permanent=False), verdict.reasons(permanent=True))
+
+    async def _verdict(self, request: Request, names: Sequence[str]) -> Verdict:
+        """Judge, and judge again while all that stands between the pod and a node is a promise still open."""
+        deadline = time.monotonic() + BIND_WITHIN
+        while True:
+            verdict = judge(request, names, self.reservations)
+            if verdict.fitting or not verdict.open or time.monotonic() >= deadline:
+                return verdict
+            await self.reservations.any_settled(but=request.pod.uid)
 
     def prioritize(self, args: FilterArgs) -> list[dict[str, object]]:
         """Return the nodes' scores."""
-        policy = read_policy(annotations(args.pod), NODE_POLICY, self.node_policy)
+        policy = read_policy(annotations(args.pod), NODE_POLICY, self.policies.node)
         return [{"Host": name, "Score": score(self.state.usages(name), policy)} for name in args.names]
 
     async def bind(self, args: BindArgs) -> dict[str, object]:
         """Bind the pod."""
+        self.reservations.decide(args.uid, args.node)
         try:
             await self.binder.bind(args)
         except BindError as error:
+            self.reservations.drop(args.uid)
             log.warning("bind pod=%s/%s node=%s: %s", args.namespace, args.name, args.node, error)
             return {"Error": str(error)}
         return {"Error": ""}
@@ -100,7 +111,7 @@ def make_health_app(extender: Extender) -> web.Application:
 
 async def _filter(request: web.Request) -> web.Response:
     async def answer(body: Json) -> object:
-        return request.app[EXTENDER].filter(read_filter_args(body))
+        return await request.app[EXTENDER].filter(read_filter_args(body))
 
     return await _answered(request, answer, filter_error)
 
@@ -145,7 +156,3 @@ async def _readyz(request: web.Request) -> web.Response:
     if request.app[EXTENDER].state.is_synced:
         return web.Response(text="ok\n")
     return web.Response(status=503, text="the extender has not read the cluster yet\n")
-
-
-def _asks(demands: tuple[ContainerDemand, ...]) -> bool:
-    return any(demand.gpus for demand in demands)

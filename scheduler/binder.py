@@ -12,14 +12,13 @@ from collections.abc import Mapping
 
 from kube import paths
 from kube.client import ConflictError, KubeClient, KubeError, NotFoundError, UnreachableError
-from protocol.demand import DemandError, read_demand
+from protocol.demand import DemandError
 from protocol.names import ASSIGNED_NODE, ASSIGNED_TIME, BIND_PHASE, BIND_TIME, PHASE_ALLOCATING
-from protocol.placement import Placement, Refusal, place
-from protocol.pods import Json, PodRef, annotations, node_name
-from protocol.policy import Policy
-from protocol.selection import GPU_POLICY, read_policy, read_selection
+from protocol.placement import Placement, Refusal
+from protocol.pods import Json, PodRef, node_name
 from protocol.usage import node_usage
 from scheduler.nodelock import NodeLocks, clear_allocation
+from scheduler.request import Policies, Request
 from scheduler.state import ClusterState, devices_of
 from scheduler.wire import BindArgs
 
@@ -43,14 +42,14 @@ class Binder:
     Args:
         client: the API server.
         state: tells when a lock may have become free.
-        policy: which GPUs of a node are preferred by pods that do not say so themselves.
+        policies: preferences, for pods that do not name their own.
         wait_seconds: how long a bind may wait for the node, well below the extender's `httpTimeout`.
     """
 
-    def __init__(self, client: KubeClient, state: ClusterState, *, policy: Policy, wait_seconds: float) -> None:
+    def __init__(self, client: KubeClient, state: ClusterState, *, policies: Policies, wait_seconds: float) -> None:
         self._client = client
         self._locks = NodeLocks(client, state)
-        self._policy = policy
+        self._policies = policies
         self._wait_seconds = wait_seconds
         # Within this process a node's binds queue here; against all others they meet at the node lock.
         self._queues: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -108,15 +107,13 @@ class Binder:
     async def _choose(self, pod: Json, node: str) -> Placement:
         """Choose from what the API server says now, under the lock."""
         try:
-            demands = read_demand(pod["spec"])
+            request = Request.of(pod, self._policies)
         except DemandError as error:
             raise BindError(str(error)) from error
         item = await self._client.get(paths.node(node))
         others, _ = await self._client.list(paths.PODS, field_selector=f"spec.nodeName={node}")
         usages, _unreadable = node_usage(devices_of(item), others)
-        notes = annotations(pod)
-        policy = read_policy(notes, GPU_POLICY, self._policy)
-        outcome = place(demands, usages.values(), policy, read_selection(notes))
+        outcome = request.place(usages)
         if isinstance(outcome, Refusal):
             raise BindError(f"node {node} has no room any more: {outcome.reason}")
         return outcome

@@ -1,57 +1,75 @@
 """Which nodes have room for a pod, and how good each of them is. Pure: from usage to answers."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
-from protocol.demand import ContainerDemand
-from protocol.placement import Placement, Refusal, place
+from protocol.placement import Placement, Refusal
 from protocol.policy import Policy
-from protocol.selection import ANY, Selection
 from protocol.usage import GpuUsage
+from scheduler.request import Request
 from scheduler.wire import MAX_SCORE
 
 Usages = Mapping[str, GpuUsage]
 
-NOT_REGISTERED = Refusal("node has no registered AMD GPU", permanent=True)
+NOT_REGISTERED: Final = Refusal("node has no registered AMD GPU", permanent=True)
+PROMISED: Final = Refusal("GPU room is promised to a pod that is being bound")
+
+
+class Room(Protocol):
+    """What is taken on nodes, promises included; see `Reservations`."""
+
+    def sure_usages(self, node: str, *, but: str) -> Usages: ...  # noqa: D102
+    def likely_usages(self, node: str, *, but: str) -> Usages: ...  # noqa: D102
+    def undecided(self, node: str, *, but: str) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The nodes with room, and for each other node why it has none."""
+    """The nodes with room, and for each other node why it has none.
 
-    fitting: list[str]
-    refused: dict[str, Refusal]
+    Attributes:
+        fitting: nodes whose room is sure.
+        open: nodes that have room unless another pod, which may yet end elsewhere, ends there.
+        refused: all other nodes.
+    """
+
+    fitting: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
+    refused: dict[str, Refusal] = field(default_factory=dict)
 
     def reasons(self, *, permanent: bool) -> dict[str, str]:
         """Return the reasons by node of those that no other pod's end could help, or of the others."""
-        return {node: refusal.reason for node, refusal in self.refused.items() if refusal.permanent is permanent}
+        refused = {**self.refused, **dict.fromkeys(self.open, PROMISED)}
+        return {node: refusal.reason for node, refusal in refused.items() if refusal.permanent is permanent}
 
 
-def judge(
-    demands: Sequence[ContainerDemand],
-    nodes: Iterable[str],
-    usages: Callable[[str], Usages],
-    policy: Policy,
-    selection: Selection = ANY,
-) -> Verdict:
+def judge(request: Request, nodes: Iterable[str], room: Room) -> Verdict:
     """Return which of the nodes have room for the pod.
 
     Args:
-        demands: of the pod's containers.
+        request: of the pod.
         nodes: names of the candidates.
-        usages: gives the usage of a node's GPUs by device id.
-        policy: which GPUs of a node are preferred.
-        selection: which GPUs the pod accepts.
+        room: what is taken of the nodes' GPUs.
     """
-    verdict = Verdict([], {})
+    verdict = Verdict()
+    own = request.pod.uid
     for node in nodes:
-        gpus = usages(node)
-        outcome = place(demands, gpus.values(), policy, selection) if gpus else NOT_REGISTERED
+        outcome = _outcome(request, room.sure_usages(node, but=own))
         if isinstance(outcome, Placement):
             verdict.fitting.append(node)
-        else:
+            continue
+        if not outcome.permanent and room.undecided(node, but=own):
+            outcome = _outcome(request, room.likely_usages(node, but=own))
+        if isinstance(outcome, Refusal):
             verdict.refused[node] = outcome
+        else:
+            verdict.open.append(node)
     return verdict
+
+
+def _outcome(request: Request, usages: Usages) -> Placement | Refusal:
+    return request.place(usages) if usages else NOT_REGISTERED
 
 
 def score(usages: Usages, policy: Policy) -> int:

@@ -4,14 +4,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from kube.client import KubeClient
-from protocol.policy import Policy
 from scheduler.app import Extender, make_app, make_health_app
 from scheduler.binder import Binder
+from scheduler.request import Policies
+from scheduler.reservations import Reservations
 from scheduler.state import ClusterState
 
 log = logging.getLogger(__name__)
@@ -26,8 +27,7 @@ class SchedulerSettings:
         port: 0 takes a free one, which is logged.
         health_host: address for the kubelet's probes.
         health_port: 0 takes a free one, which is logged.
-        node_policy: prefer full or empty nodes.
-        gpu_policy: prefer full or empty GPUs of a node.
+        policies: preferences, for pods that do not name their own.
         bind_wait_seconds: how long a bind waits for a node that serves another pod; keep it well below `httpTimeout`.
     """
 
@@ -35,8 +35,7 @@ class SchedulerSettings:
     port: int = 8888
     health_host: str = "127.0.0.1"
     health_port: int = 8080
-    node_policy: Policy = Policy.BINPACK
-    gpu_policy: Policy = Policy.BINPACK
+    policies: Policies = field(default_factory=Policies)
     bind_wait_seconds: float = 20.0
 
     def __post_init__(self) -> None:
@@ -47,8 +46,9 @@ class SchedulerSettings:
 async def run(settings: SchedulerSettings, client: KubeClient, stop: asyncio.Event) -> None:
     """Serve until `stop` is set; a bind that has begun is finished first."""
     state = ClusterState()
-    binder = Binder(client, state, policy=settings.gpu_policy, wait_seconds=settings.bind_wait_seconds)
-    extender = Extender(state, binder, settings.node_policy, settings.gpu_policy)
+    reservations = Reservations(state.usages, state.shows)
+    binder = Binder(client, state, policies=settings.policies, wait_seconds=settings.bind_wait_seconds)
+    extender = Extender(state, reservations, binder, settings.policies)
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(state.run(client))
         try:

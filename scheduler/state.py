@@ -74,6 +74,10 @@ class ClusterState:
         """Return a node object, or None when there is none of this name."""
         return self._nodes.get(name)
 
+    def shows(self, uid: str) -> bool:
+        """Return whether a pod is seen on its node, with what it holds."""
+        return uid in self._pods
+
     def find_pod(self, namespace: str, name: str, node: str) -> Json | None:
         """Return the pod of this name that is bound to the node, or None."""
         pods = self._pods_by_node.get(node, {}).values()

@@ -148,6 +148,14 @@ async def test_filter_knows_the_nodes(world: World) -> None:
     assert await world.post("prioritize", {"Pod": pod, "NodeNames": [world.node]}) == [{"Host": world.node, "Score": 0}]
 
 
+async def test_b6_what_filter_promised_is_not_promised_again(world: World) -> None:
+    pods = [await world.pod(f"pod-{number}", gpu=1, gpucores=60, gpumem=1024) for number in range(2)]
+    answers = [await world.post("filter", {"Pod": pod, "NodeNames": [world.node]}) for pod in pods]
+    assert [answer["NodeNames"] for answer in answers] == [[world.node], []]
+    assert answers[1]["FailedNodes"] == {world.node: "GPU compute units: 122 free, 182 asked"}
+    assert await world.bind(pods[0]) == ""
+
+
 async def test_a_bind_records_locks_and_binds(world: World) -> None:
     pod = await world.pod("first", gpu=1, gpucores=25, gpumem=1024)
     assert await world.bind(pod) == ""

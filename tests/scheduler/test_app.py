@@ -10,9 +10,10 @@ from kube.client import KubeClient
 from kube.listwatch import Snapshot
 from protocol.devices import encode_register
 from protocol.names import NODE_REGISTER
-from protocol.policy import Policy
 from scheduler.app import Extender, make_app, make_health_app
 from scheduler.binder import Binder
+from scheduler.request import Policies
+from scheduler.reservations import Reservations
 from scheduler.state import ClusterState
 from tests.protocol.makers import MI300X, container, pod_spec
 
@@ -28,8 +29,8 @@ def state() -> ClusterState:
 @pytest.fixture
 def extender(state: ClusterState) -> Extender:
     unused = KubeClient(None, timeout=1)
-    binder = Binder(unused, state, policy=Policy.BINPACK, wait_seconds=1)
-    return Extender(state, binder, Policy.BINPACK, Policy.BINPACK)
+    binder = Binder(unused, state, policies=Policies(), wait_seconds=1)
+    return Extender(state, Reservations(state.usages, state.shows), binder, Policies())
 
 
 @pytest.fixture

@@ -1,24 +1,36 @@
 """Which nodes have room, and their scores."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from protocol.demand import read_demand
 from protocol.policy import Policy
 from protocol.usage import GpuUsage
 from scheduler.fit import judge, score
-from tests.protocol.makers import MI300X, container, pod_spec
+from scheduler.request import Policies, Request
+from scheduler.reservations import Reservations
+from tests.protocol.makers import MI300X, container, pod, pod_spec
 
 EMPTY = {MI300X.id: GpuUsage(MI300X)}
 HALF = {MI300X.id: GpuUsage(MI300X, memory_mib=1024, cus=set(range(152)))}
 FULL = {MI300X.id: GpuUsage(MI300X, memory_mib=196608, cus=set(range(304)))}
 SMALL = replace(MI300X, memory_mib=1024)
-NODES = {"empty": EMPTY, "half": HALF, "full": FULL, "none": {}, "small": {SMALL.id: GpuUsage(SMALL)}}
+NODES: Mapping[str, Mapping[str, GpuUsage]] = {
+    "empty": EMPTY,
+    "half": HALF,
+    "full": FULL,
+    "none": {},
+    "small": {SMALL.id: GpuUsage(SMALL)},
+}
+
+
+def asking(cores: int, memory: int) -> Request:
+    return Request.of(pod("p", pod_spec(container(gpu=1, gpumem=memory, gpucores=cores)), {}), Policies())
 
 
 def test_every_refused_node_has_its_reason() -> None:
-    demands = read_demand(pod_spec(container(gpu=1, gpumem=8192, gpucores=60)))
-    verdict = judge(demands, NODES, NODES.__getitem__, Policy.BINPACK)
-    assert verdict.fitting == ["empty"]
+    room = Reservations(NODES.__getitem__, lambda _: False)
+    verdict = judge(asking(60, 8192), NODES, room)
+    assert (verdict.fitting, verdict.open) == (["empty"], [])
     assert verdict.reasons(permanent=False) == {
         "half": "GPU compute units: 152 free, 182 asked",
         "full": "GPU memory: 0 MiB free, 8192 asked",

@@ -1,0 +1,59 @@
+"""What the extender reads of a pod that is to be placed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from protocol.demand import ContainerDemand, read_demand
+from protocol.placement import Placement, Refusal, place
+from protocol.pods import Json, PodRef, annotations
+from protocol.policy import Policy
+from protocol.selection import GPU_POLICY, NODE_POLICY, Selection, read_policy, read_selection
+from protocol.usage import GpuUsage
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """Preferences of the cluster, for pods that do not name their own: full nodes or empty ones, and GPUs likewise."""
+
+    node: Policy = Policy.BINPACK
+    gpu: Policy = Policy.BINPACK
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A pod that asks for GPUs.
+
+    Attributes:
+        pod: which pod.
+        demands: of its containers.
+        selection: which GPUs it accepts.
+        policies: its preferences.
+    """
+
+    pod: PodRef
+    demands: tuple[ContainerDemand, ...]
+    selection: Selection
+    policies: Policies
+
+    @classmethod
+    def of(cls, pod: Json, defaults: Policies) -> Self:
+        """Return a pod's request.
+
+        Raises:
+            DemandError: its limits ask for what nobody can give.
+        """
+        notes = annotations(pod)
+        policies = Policies(
+            node=read_policy(notes, NODE_POLICY, defaults.node), gpu=read_policy(notes, GPU_POLICY, defaults.gpu)
+        )
+        return cls(PodRef.of(pod), read_demand(pod.get("spec") or {}), read_selection(notes), policies)
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks for any GPU at all."""
+        return any(demand.gpus for demand in self.demands)
+
+    def place(self, usages: Mapping[str, GpuUsage]) -> Placement | Refusal:
+        """Return where it goes on a node with this usage by device id."""
+        return place(self.demands, usages.values(), self.policies.gpu, self.selection)

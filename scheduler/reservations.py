@@ -1,0 +1,127 @@
+"""Room that was promised by `filter` and is not yet seen as taken.
+
+kube-scheduler filters one pod after the other, but binds them beside: the next pod is filtered before the last one's
+annotations exist, let alone come back through the watch. Without reservations both would be promised the same room, and
+the second bind would fail.
+
+A promise names every node that `filter` offered, as kube-scheduler has yet to choose among them. The bind decides it.
+Until then it may end on any of its nodes, so the room of a node is *sure* only if it suffices with all promises on it.
+A promise ends when the pod is seen on its node, when its bind fails, or when no bind comes in time.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from protocol.placement import Placement
+from protocol.usage import GpuUsage, charge
+from scheduler.request import Request
+
+Usages = Mapping[str, GpuUsage]
+
+BIND_WITHIN: Final = 2.0
+"""Seconds after which a filtered pod that was not bound is taken to have failed elsewhere in kube-scheduler."""
+SEEN_WITHIN: Final = 60.0
+"""Seconds after a bind within which its pod must have come back through the watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    request: Request
+    nodes: frozenset[str]
+    expires: float
+    settled: asyncio.Event = field(compare=False)
+
+
+class Reservations:
+    """Promises by pod.
+
+    Args:
+        usages: gives the usage of a node's GPUs by device id, as the watch shows it.
+        is_seen: tells whether the watch shows a pod, by uid, with what it holds.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        usages: Callable[[str], Usages],
+        is_seen: Callable[[str], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._usages = usages
+        self._is_seen = is_seen
+        self._clock = clock
+        self._promises: dict[str, _Promise] = {}
+
+    def promise(self, request: Request, nodes: frozenset[str]) -> None:
+        """Reserve room for a pod on one of these nodes, in place of what it was promised before."""
+        self.drop(request.pod.uid)
+        if nodes:
+            self._add(_Promise(request, nodes, self._clock() + BIND_WITHIN, asyncio.Event()))
+
+    def decide(self, uid: str, node: str) -> None:
+        """Note that the pod is being bound to this node; it stays reserved until it is seen there, or dropped."""
+        promise = self._promises.get(uid)
+        if promise is not None:
+            self.drop(uid)
+            self._add(_Promise(promise.request, frozenset({node}), self._clock() + SEEN_WITHIN, asyncio.Event()))
+
+    def drop(self, uid: str) -> None:
+        """End a pod's promise."""
+        promise = self._promises.pop(uid, None)
+        if promise is not None:
+            promise.settled.set()
+
+    def sure_usages(self, node: str, *, but: str = "") -> Usages:
+        """Return a node's usage with all that is promised on it, whether or not it will end there.
+
+        Args:
+            node: its name.
+            but: uid of the pod that asks, whose own promise does not count.
+        """
+        return self._with(node, [promise for promise in self._live(but) if node in promise.nodes])
+
+    def likely_usages(self, node: str, *, but: str = "") -> Usages:
+        """Return a node's usage with what can end nowhere else."""
+        return self._with(node, [promise for promise in self._live(but) if promise.nodes == {node}])
+
+    def undecided(self, node: str, *, but: str = "") -> bool:
+        """Return whether a pod may yet end on this node or another."""
+        return any(node in promise.nodes and len(promise.nodes) > 1 for promise in self._live(but))
+
+    async def any_settled(self, *, but: str = "") -> None:
+        """Return when one of the undecided promises was decided, dropped or has expired."""
+        open_ones = [promise for promise in self._live(but) if len(promise.nodes) > 1]
+        if not open_ones:
+            return
+        waits = [asyncio.ensure_future(promise.settled.wait()) for promise in open_ones]
+        patience = max(0.0, min(promise.expires for promise in open_ones) - self._clock())
+        try:
+            await asyncio.wait(waits, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _add(self, promise: _Promise) -> None:
+        self._promises[promise.request.pod.uid] = promise
+
+    def _live(self, but: str) -> Iterator[_Promise]:
+        now = self._clock()
+        for uid, promise in list(self._promises.items()):
+            if promise.expires <= now or self._is_seen(uid):
+                self.drop(uid)
+            elif uid != but:
+                yield promise
+
+    def _with(self, node: str, promises: list[_Promise]) -> Usages:
+        usages = self._usages(node)
+        if not promises or not usages:
+            return usages
+        charged = {device_id: usage.copy() for device_id, usage in usages.items()}
+        for promise in promises:
+            placement = promise.request.place(charged)
+            if isinstance(placement, Placement):
+                charge(charged, placement.holding(promise.request.demands), promise.request.pod)
+        return charged
