@@ -6,7 +6,6 @@ not bound, whose annotations count for nothing, or a bound pod that says what it
 
 import asyncio
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -19,7 +18,7 @@ from protocol.pods import Json, PodRef, node_name
 from protocol.usage import node_usage
 from scheduler.nodelock import NodeLocks, clear_allocation
 from scheduler.request import Policies, Request
-from scheduler.state import ClusterState, devices_of
+from scheduler.state import devices_of
 from scheduler.wire import BindArgs
 
 log = logging.getLogger(__name__)
@@ -41,14 +40,14 @@ class Binder:
 
     Args:
         client: the API server.
-        state: tells when a lock may have become free.
+        locks: of the nodes.
         policies: preferences, for pods that do not name their own.
         wait_seconds: how long a bind may wait for the node, well below the extender's `httpTimeout`.
     """
 
-    def __init__(self, client: KubeClient, state: ClusterState, *, policies: Policies, wait_seconds: float) -> None:
+    def __init__(self, client: KubeClient, locks: NodeLocks, *, policies: Policies, wait_seconds: float) -> None:
         self._client = client
-        self._locks = NodeLocks(client, state)
+        self._locks = locks
         self._policies = policies
         self._wait_seconds = wait_seconds
         # Within this process a node's binds queue here; against all others they meet at the node lock.
@@ -120,7 +119,7 @@ class Binder:
 
     async def _record(self, pod: Json, placement: Placement, node: str) -> Json:
         """Write the choice into the pod, if it is still the pod that was read."""
-        now = str(int(time.time()))
+        now = str(int(self._locks.now().timestamp()))
         notes: Mapping[str, str] = {
             **placement.annotations(),
             ASSIGNED_NODE: node,

@@ -8,6 +8,7 @@ with another pod's share.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -27,12 +28,17 @@ UNBOUND_GRACE: Final = timedelta(seconds=30)
 """How long a pod may hold a lock without being bound: longer than kube-scheduler waits for a bind."""
 
 
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 class NodeLocks:
     """The locks of all nodes, as this extender sees them."""
 
-    def __init__(self, client: KubeClient, state: ClusterState) -> None:
+    def __init__(self, client: KubeClient, state: ClusterState, now: Callable[[], datetime] = _utc_now) -> None:
         self._client = client
         self._state = state
+        self.now = now
 
     async def acquire(self, node: str, namespace: str, pod: str) -> Json:
         """Take the node's lock for a pod, waiting for its holder, and return the node as it was locked.
@@ -48,10 +54,10 @@ class NodeLocks:
             held = annotations(item).get(NODE_LOCK)
             lock = decode_lock(held) if held else None
             if lock is not None and not lock.held_by(namespace, pod) and not await self._take_over(node, lock):
-                await self._wait_for_change(node, lock, seen)
+                await self._wait_for_change(node, seen)
                 continue
             try:
-                return await self._write(item, NodeLock(datetime.now(UTC), namespace, pod).encode())
+                return await self._write(item, NodeLock(self.now(), namespace, pod).encode())
             except ConflictError:
                 continue
 
@@ -75,6 +81,24 @@ class NodeLocks:
             return
         raise ConflictError(f"node {node} changed {_ATTEMPTS} times while its lock was released", status=409)
 
+    async def release_if_stale(self, node: str) -> bool:
+        """Take the lock off a node if nobody needs it any more, and return whether it did.
+
+        Raises:
+            KubeError: the API server could not be asked.
+        """
+        item = await self._client.get(paths.node(node))
+        value = annotations(item).get(NODE_LOCK)
+        lock = decode_lock(value) if value else None
+        if value is None or (lock is not None and not await self._take_over(node, lock)):
+            return False
+        try:
+            await self._write(item, None)
+        except ConflictError:
+            return False  # somebody else was here; if it is still due, it will be seen again
+        log.info("node %s: released the lock %s, which nobody needs", node, value)
+        return True
+
     async def _write(self, item: Json, value: str | None) -> Json:
         metadata = item["metadata"]
         body = {"metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": {NODE_LOCK: value}}}
@@ -88,7 +112,7 @@ class NodeLocks:
             return True
         if not still_needs(lock, holder, node):
             return True
-        if node_name(holder) or datetime.now(UTC) - lock.since < UNBOUND_GRACE:
+        if node_name(holder) or self.now() - lock.since < UNBOUND_GRACE:
             return False
         # The holder was never bound. Its claim is void from here on: a bind that is still under way carries the old
         # resource version.
@@ -100,15 +124,24 @@ class NodeLocks:
         """Return the node's lock as the watch last showed it, the empty string for none."""
         return annotations(self._state.node(node) or {}).get(NODE_LOCK, "")
 
-    async def _wait_for_change(self, node: str, lock: NodeLock, seen: str) -> None:
+    def seems_stale(self, node: str) -> bool:
+        """Return whether, as far as the watch shows, the node's lock may not be needed any more."""
+        lock = decode_lock(self.watched_value(node))
+        if lock is None:
+            return True
+        holder = self._state.find_pod(lock.namespace, lock.pod, node)
+        if holder is None:
+            return self.now() - lock.since > UNBOUND_GRACE  # deleted, or not bound
+        return not still_needs(lock, holder, node)
+
+    async def _wait_for_change(self, node: str, seen: str) -> None:
         """Return when the watch shows another lock than `seen`, or that the holder needs it no more, or after a while.
 
         `seen` was read from the watch before the API server was asked, so a change between the two is not missed.
         """
 
         def changed() -> bool:
-            holder = self._state.find_pod(lock.namespace, lock.pod, node)
-            return self.watched_value(node) != seen or (holder is not None and not still_needs(lock, holder, node))
+            return self.watched_value(node) != seen or self.seems_stale(node)
 
         try:
             async with asyncio.timeout(_RECHECK_SECONDS):

@@ -11,6 +11,8 @@ from aiohttp import web
 from kube.client import KubeClient
 from scheduler.app import Extender, make_app, make_health_app
 from scheduler.binder import Binder
+from scheduler.janitor import keep_locks_tidy
+from scheduler.nodelock import NodeLocks
 from scheduler.request import Policies
 from scheduler.reservations import Reservations
 from scheduler.state import ClusterState
@@ -47,10 +49,14 @@ async def run(settings: SchedulerSettings, client: KubeClient, stop: asyncio.Eve
     """Serve until `stop` is set; a bind that has begun is finished first."""
     state = ClusterState()
     reservations = Reservations(state.usages, state.shows)
-    binder = Binder(client, state, policies=settings.policies, wait_seconds=settings.bind_wait_seconds)
+    locks = NodeLocks(client, state)
+    binder = Binder(client, locks, policies=settings.policies, wait_seconds=settings.bind_wait_seconds)
     extender = Extender(state, reservations, binder, settings.policies)
     async with asyncio.TaskGroup() as tasks:
-        watching = tasks.create_task(state.run(client))
+        background = [
+            tasks.create_task(state.run(client)),
+            tasks.create_task(keep_locks_tidy(state, locks)),
+        ]
         try:
             async with (
                 _served("extender", make_app(extender), settings.host, settings.port, settings.bind_wait_seconds),
@@ -58,7 +64,8 @@ async def run(settings: SchedulerSettings, client: KubeClient, stop: asyncio.Eve
             ):
                 await stop.wait()
         finally:
-            watching.cancel()
+            for task in background:
+                task.cancel()
 
 
 @asynccontextmanager

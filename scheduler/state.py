@@ -15,7 +15,7 @@ from kube import paths
 from kube.client import KubeClient
 from kube.listwatch import Change, Snapshot, list_watch
 from protocol.devices import DeviceInfo, RegisterError, decode_register
-from protocol.names import DEVICES_ALLOCATED, NODE_REGISTER
+from protocol.names import DEVICES_ALLOCATED, NODE_LOCK, NODE_REGISTER
 from protocol.pods import Json, PodRef, annotations, node_name
 from protocol.usage import GpuUsage, node_usage
 
@@ -82,6 +82,10 @@ class ClusterState:
         """Return the pod of this name that is bound to the node, or None."""
         pods = self._pods_by_node.get(node, {}).values()
         return next((pod for pod in pods if (ref := PodRef.of(pod)).namespace == namespace and ref.name == name), None)
+
+    def locked_nodes(self) -> list[str]:
+        """Return the names of the nodes that have a lock."""
+        return [name for name, node in self._nodes.items() if NODE_LOCK in annotations(node)]
 
     def usages(self, node: str) -> Mapping[str, GpuUsage]:
         """Return the usage of a node's GPUs by device id; empty for a node without registered GPUs."""

@@ -12,6 +12,7 @@ from protocol.devices import encode_register
 from protocol.names import NODE_REGISTER
 from scheduler.app import Extender, make_app, make_health_app
 from scheduler.binder import Binder
+from scheduler.nodelock import NodeLocks
 from scheduler.request import Policies
 from scheduler.reservations import Reservations
 from scheduler.state import ClusterState
@@ -29,7 +30,7 @@ def state() -> ClusterState:
 @pytest.fixture
 def extender(state: ClusterState) -> Extender:
     unused = KubeClient(None, timeout=1)
-    binder = Binder(unused, state, policies=Policies(), wait_seconds=1)
+    binder = Binder(unused, NodeLocks(unused, state), policies=Policies(), wait_seconds=1)
     return Extender(state, Reservations(state.usages, state.shows), binder, Policies())
 
 
