@@ -37,7 +37,7 @@ BIND_TIMEOUT = 30.0
 
 
 def check(api: StandInApi) -> None:
-    """The invariant, asked after every write: no CU twice, no memory over-committed."""
+    """The invariant, asked after every write: no CU twice, no memory over-committed, Allocate finds its pod."""
     held: dict[tuple[str, str], set[int]] = defaultdict(set)
     for pod in api.pods():
         holding = None if is_finished(pod) or not node_name(pod) else read_holding(pod)
@@ -45,6 +45,12 @@ def check(api: StandInApi) -> None:
             mine = held[node_name(pod), device_id]
             assert not mine & set(ids), f"CUs {sorted(mine & set(ids))} of {device_id} are held twice"
             mine.update(ids)
+    for pod in api.pods():
+        if node_name(pod) and not is_finished(pod) and annotations(pod).get(BIND_PHASE) == PHASE_ALLOCATING:
+            lock = decode_lock(annotations(api.objects[paths.node(node_name(pod))]).get(NODE_LOCK, ""))
+            waiting = pod["metadata"]["name"]
+            assert lock is not None, f"{waiting} waits for Allocate and the node's lock is free"
+            assert lock.pod == waiting, f"{waiting} waits for Allocate and the node's lock is that of {lock.pod}"
     for node in NODES:
         usages, unreadable = node_usage(DEVICES, [pod for pod in api.pods() if node_name(pod) == node])
         assert not unreadable
@@ -185,7 +191,8 @@ class Simulation:
     async def _plugin(self, node: str) -> None:
         """Serve the pod that the lock names, as the device plugin does: its phase, then the lock."""
         while True:
-            await asyncio.sleep(self.random.expovariate(2))
+            is_down = self.random.random() < 0.02
+            await asyncio.sleep(90 if is_down else self.random.expovariate(2))
             with suppress(KubeError):
                 await self._serve(node)
 
