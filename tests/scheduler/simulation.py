@@ -40,8 +40,11 @@ def check(api: StandInApi) -> None:
     """The invariant, asked after every write: no CU twice, no memory over-committed, Allocate finds its pod."""
     held: dict[tuple[str, str], set[int]] = defaultdict(set)
     for pod in api.pods():
-        holding = None if is_finished(pod) or not node_name(pod) else read_holding(pod)
-        for device_id, ids in (holding.cus if holding else {}).items():
+        if is_finished(pod) or not node_name(pod):
+            continue
+        holding = read_holding(pod)
+        assert holding is not None, f"{pod['metadata']['name']} is bound and does not say what it holds"
+        for device_id, ids in holding.cus.items():
             mine = held[node_name(pod), device_id]
             assert not mine & set(ids), f"CUs {sorted(mine & set(ids))} of {device_id} are held twice"
             mine.update(ids)
@@ -191,7 +194,7 @@ class Simulation:
     async def _plugin(self, node: str) -> None:
         """Serve the pod that the lock names, as the device plugin does: its phase, then the lock."""
         while True:
-            is_down = self.random.random() < 0.02
+            is_down = self.random.random() < 0.003
             await asyncio.sleep(90 if is_down else self.random.expovariate(2))
             with suppress(KubeError):
                 await self._serve(node)
