@@ -8,7 +8,7 @@ from tests.scheduler.simulation import Simulation
 from tests.scheduler.virtual_time import run
 
 # Calls of the API server in all runs together; SIMULATED_CALLS=1000000 for a long one.
-CALLS = int(os.environ.get("SIMULATED_CALLS", "20000"))
+CALLS = int(os.environ.get("SIMULATED_CALLS", "8000"))
 PODS = 120
 
 
