@@ -44,6 +44,26 @@ def choose_cus(free: Collection[int], count: int, device: DeviceInfo) -> tuple[i
     return _expand(chosen, width) if chosen and _hits_every_xcc(chosen, device.xcc_count) else None
 
 
+def can_choose(free: Collection[int], count: int, device: DeviceInfo) -> bool:
+    """Return whether `choose_cus` would find a choice, without making it: much cheaper, and asked for every GPU."""
+    if count == device.cu_count:
+        return len(free) == count
+    width = 2 if device.wgp else 1
+    if not device.divisible or count < device.least_cus or count % width or len(free) < count:
+        return False
+    units = free if width == 1 else _free_units(free, width)
+    return len(units) * width >= count and _hits_every_xcc(units, device.xcc_count)
+
+
+def can_extend(held: Collection[int], free: Collection[int], count: int, device: DeviceInfo) -> bool:
+    """Return whether `extend_cus` would find enough."""
+    if not held:
+        return can_choose(free, count, device)
+    width = 2 if device.wgp else 1
+    missing = max(0, count - len(held))
+    return not missing or (missing % width == 0 and len(_free_units(free, width)) * width >= missing)
+
+
 def extend_cus(held: Collection[int], free: Collection[int], count: int, device: DeviceInfo) -> tuple[int, ...] | None:
     """Return ids out of `free` that make `held` up to `count`, evenly over the XCCs, or None where too few are free.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from protocol.allocation import DeviceShare, Segments, encode_cus, encode_segments
-from protocol.cuchoice import choose_cus, extend_cus
+from protocol.cuchoice import can_choose, can_extend, choose_cus, extend_cus
 from protocol.cuset import format_parts
 from protocol.demand import ContainerDemand, Role
 from protocol.devices import DeviceInfo
@@ -107,6 +107,7 @@ class _Candidate:
         self._running_mib = 0
         self._sidecar_mib = 0
         self._init_mib = 0
+        self._free = usage.free_cus
 
     @property
     def is_used(self) -> bool:
@@ -136,14 +137,14 @@ class _Candidate:
             return Refusal(f"GPU memory: {self.device.memory_mib} MiB in all, {memory} asked", permanent=True)
         if self._memory_growth(demand) > self._free_mib():
             return Refusal(f"GPU memory: {self._free_mib()} MiB free, {memory} asked")
-        if self._choose(demand) is None:
-            return Refusal(f"GPU compute units: {len(self._free_cus())} free, {cus} asked")
+        if not self._can_choose(demand):
+            return Refusal(f"GPU compute units: {len(self._free)} free, {cus} asked")
         return None
 
     def preference(self, demand: ContainerDemand, policy: Policy) -> tuple[int, float, int]:
         """Return the key by which GPUs are sorted: the smallest is taken first."""
         memory = (self._usage.memory_mib + self._own_mib()) / max(1, self.device.memory_mib)
-        cus = 1 - len(self._free_cus()) / max(1, self.device.cu_count)
+        cus = 1 - len(self._free) / max(1, self.device.cu_count)
         load = max(memory, cus)
         reused = int(demand.role is Role.INIT and self.is_used)
         return (-reused, -load if policy is Policy.BINPACK else load, self.device.index)
@@ -153,6 +154,7 @@ class _Candidate:
         ids = self._choose(demand)
         if ids is None:
             raise AssertionError(f"GPU {self.device.id} was chosen for a container that does not fit")
+        self._free -= set(ids)
         memory = self.device.memory_for(demand.memory_mib)
         if demand.role is Role.INIT:
             self._init_extra.extend(ids)
@@ -169,16 +171,18 @@ class _Candidate:
         """Return the ids that the container adds to what the pod has here, perhaps none; None when it does not fit."""
         count = self.device.cus_for(demand.cores_percent)
         if demand.role is not Role.INIT:
-            return choose_cus(self._free_cus(), count, self.device)
-        return extend_cus(self._reusable_cus(), self._free_cus(), count, self.device)
+            return choose_cus(self._free, count, self.device)
+        return extend_cus(self._reusable_cus(), self._free, count, self.device)
+
+    def _can_choose(self, demand: ContainerDemand) -> bool:
+        count = self.device.cus_for(demand.cores_percent)
+        if demand.role is not Role.INIT:
+            return can_choose(self._free, count, self.device)
+        return can_extend(self._reusable_cus(), self._free, count, self.device)
 
     def _reusable_cus(self) -> list[int]:
         apps = (cu for part in self._running.values() for cu in part if cu not in self._sidecar_cus)
         return [*apps, *self._init_extra]
-
-    def _free_cus(self) -> set[int]:
-        own = {cu for part in self._running.values() for cu in part}
-        return self._usage.free_cus - own - set(self._init_extra)
 
     def _own_mib(self) -> int:
         return max(self._running_mib, self._sidecar_mib + self._init_mib)

@@ -29,6 +29,8 @@ class GpuUsage:
     cus: set[int] = field(default_factory=set)
     pods: set[PodRef] = field(default_factory=set)
     blocked: str = ""
+    _free: frozenset[int] = field(default=frozenset(), compare=False, repr=False)
+    _free_without: int = field(default=-1, compare=False, repr=False)
 
     def copy(self) -> "GpuUsage":
         """Return a usage that can be charged without changing this one."""
@@ -40,9 +42,13 @@ class GpuUsage:
         return max(0, self.device.memory_mib - self.memory_mib)
 
     @property
-    def free_cus(self) -> set[int]:
+    def free_cus(self) -> frozenset[int]:
         """CU ids that nobody holds."""
-        return set(range(self.device.cu_count)) - self.cus
+        # Asked far more often than it changes; CUs are only ever added to a usage.
+        if self._free_without != len(self.cus):
+            self._free = frozenset(range(self.device.cu_count)) - self.cus
+            self._free_without = len(self.cus)
+        return self._free
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from aiohttp import web
 
@@ -18,7 +18,7 @@ from protocol.demand import DemandError
 from protocol.pods import Json, annotations
 from protocol.selection import NODE_POLICY, read_policy
 from scheduler.binder import Binder, BindError
-from scheduler.fit import Verdict, judge, score
+from scheduler.fit import Fits, Scores, Verdict
 from scheduler.request import Policies, Request
 from scheduler.reservations import BIND_WITHIN, Reservations
 from scheduler.state import ClusterState
@@ -46,6 +46,14 @@ class Extender:
     reservations: Reservations
     binder: Binder
     policies: Policies
+    fits: Fits
+    scores: Scores
+
+    @classmethod
+    def of(cls, state: ClusterState, binder: Binder, policies: Policies, clock: Callable[[], float]) -> Self:
+        """Return an extender on a watched cluster; `clock` gives monotonic seconds."""
+        reservations = Reservations(state.usages, state.shows, clock)
+        return cls(state, reservations, binder, policies, Fits(reservations), Scores(state.usages))
 
     async def filter(self, args: FilterArgs) -> dict[str, object]:
         """Return which of the nodes have room for the pod, and promise it that room."""
@@ -66,7 +74,7 @@ class Extender:
         """Judge, and judge again while all that stands between the pod and a node is a promise still open."""
         deadline = time.monotonic() + BIND_WITHIN
         while True:
-            verdict = judge(request, names, self.reservations)
+            verdict = self.fits.judge(request, names)
             if verdict.fitting or not verdict.open or time.monotonic() >= deadline:
                 return verdict
             await self.reservations.any_settled(but=request.pod.uid)
@@ -74,7 +82,7 @@ class Extender:
     def prioritize(self, args: FilterArgs) -> list[dict[str, object]]:
         """Return the nodes' scores."""
         policy = read_policy(annotations(args.pod), NODE_POLICY, self.policies.node)
-        return [{"Host": name, "Score": score(self.state.usages(name), policy)} for name in args.names]
+        return [{"Host": name, "Score": self.scores.score(name, policy)} for name in args.names]
 
     async def bind(self, args: BindArgs) -> dict[str, object]:
         """Bind the pod."""

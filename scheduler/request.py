@@ -1,6 +1,6 @@
 """What the extender reads of a pod that is to be placed."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -48,6 +48,11 @@ class Request:
             node=read_policy(notes, NODE_POLICY, defaults.node), gpu=read_policy(notes, GPU_POLICY, defaults.gpu)
         )
         return cls(PodRef.of(pod), read_demand(pod.get("spec") or {}), read_selection(notes), policies)
+
+    @property
+    def shape(self) -> Hashable:
+        """What decides where it fits: equal for all pods of one template."""
+        return (self.demands, self.selection, self.policies.gpu)
 
     @property
     def asks(self) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from scheduler.binder import Binder
 from scheduler.janitor import keep_locks_tidy
 from scheduler.nodelock import NodeLocks
 from scheduler.request import Policies
-from scheduler.reservations import Reservations
 from scheduler.state import ClusterState
 
 log = logging.getLogger(__name__)
@@ -48,10 +48,9 @@ class SchedulerSettings:
 async def run(settings: SchedulerSettings, client: KubeClient, stop: asyncio.Event) -> None:
     """Serve until `stop` is set; a bind that has begun is finished first."""
     state = ClusterState()
-    reservations = Reservations(state.usages, state.shows)
     locks = NodeLocks(client, state)
     binder = Binder(client, locks, policies=settings.policies, wait_seconds=settings.bind_wait_seconds)
-    extender = Extender(state, reservations, binder, settings.policies)
+    extender = Extender.of(state, binder, settings.policies, time.monotonic)
     async with asyncio.TaskGroup() as tasks:
         background = [
             tasks.create_task(state.run(client)),

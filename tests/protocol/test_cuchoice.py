@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from protocol.cuchoice import choose_cus, extend_cus
+from protocol.cuchoice import can_choose, can_extend, choose_cus, extend_cus
 from protocol.devices import DeviceInfo
 from tests.protocol.makers import MI210, MI300A, MI300X, RX7900, UNKNOWN
 
@@ -43,7 +43,7 @@ def test_a_choice_is_valid_and_exists_whenever_one_does(data: st.DataObject, dev
     free = data.draw(free_sets(device))
     count = device.cus_for(data.draw(st.integers(1, 100)))
     chosen = choose_cus(free, count, device)
-    assert (chosen is not None) == is_possible(free, count, device)
+    assert (chosen is not None) == is_possible(free, count, device) == can_choose(free, count, device)
     if chosen is not None:
         assert len(set(chosen)) == len(chosen) == count
         assert set(chosen) <= free
@@ -96,6 +96,7 @@ def test_a_split_choice_comes_before_a_refusal() -> None:
 )
 def test_no_choice_that_would_leak_is_made(device: DeviceInfo, free: range, count: int) -> None:
     assert choose_cus(free, count, device) is None
+    assert not can_choose(free, count, device)
 
 
 def test_a_whole_gpu_needs_no_knowledge_of_its_parts() -> None:
@@ -112,7 +113,7 @@ def test_an_extension_keeps_what_is_held_and_stays_valid(data: st.DataObject, de
     extra = extend_cus(held, free, count, device)
     needed = max(0, count - len(held))
     usable = whole_pairs(free) if device.wgp else free
-    assert (extra is not None) == (len(usable) >= needed)
+    assert (extra is not None) == (len(usable) >= needed) == can_extend(held, free, count, device)
     if extra is not None:
         assert len(extra) == needed
         assert set(extra) <= free

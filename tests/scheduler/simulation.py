@@ -24,7 +24,6 @@ from scheduler.binder import Binder
 from scheduler.janitor import keep_locks_tidy
 from scheduler.nodelock import NodeLocks
 from scheduler.request import Policies
-from scheduler.reservations import Reservations
 from scheduler.state import ClusterState
 from scheduler.wire import BindArgs, FilterArgs
 from tests.protocol.makers import MI300X, container, pod_spec, sidecar
@@ -140,9 +139,8 @@ class Simulation:
             loop = asyncio.get_running_loop()
             locks = NodeLocks(client, state, now)
             binder = Binder(client, locks, policies=Policies(), wait_seconds=20)
-            reservations = Reservations(state.usages, state.shows, loop.time)
             tasks = [asyncio.create_task(state.run(client)), asyncio.create_task(keep_locks_tidy(state, locks))]
-            self.extenders[name] = Extender(state, reservations, binder, Policies())
+            self.extenders[name] = Extender.of(state, binder, Policies(), loop.time)
             try:
                 await asyncio.sleep(self.random.expovariate(1 / 30))
             finally:

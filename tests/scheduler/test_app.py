@@ -1,5 +1,6 @@
 """The extender's HTTP side: every answer has status 200 and the form of its verb, whatever was sent."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,7 +15,6 @@ from scheduler.app import Extender, make_app, make_health_app
 from scheduler.binder import Binder
 from scheduler.nodelock import NodeLocks
 from scheduler.request import Policies
-from scheduler.reservations import Reservations
 from scheduler.state import ClusterState
 from tests.protocol.makers import MI300X, container, pod_spec
 
@@ -31,7 +31,7 @@ def state() -> ClusterState:
 def extender(state: ClusterState) -> Extender:
     unused = KubeClient(None, timeout=1)
     binder = Binder(unused, NodeLocks(unused, state), policies=Policies(), wait_seconds=1)
-    return Extender(state, Reservations(state.usages, state.shows), binder, Policies())
+    return Extender.of(state, binder, Policies(), time.monotonic)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.usage import GpuUsage
 from scheduler import reservations as module
-from scheduler.fit import Verdict, judge
+from scheduler.fit import Fits, Verdict
 from scheduler.request import Policies, Request
 from scheduler.reservations import BIND_WITHIN, SEEN_WITHIN, Reservations
 from tests.protocol.makers import MI300X, container, pod, pod_spec
@@ -29,16 +29,18 @@ class Cluster:
 
     def __init__(self) -> None:
         self.clock = Clock()
+        self.empty = {MI300X.id: GpuUsage(MI300X)}
         self.seen: set[str] = set()
         self.room = Reservations(self.usages, self.seen.__contains__, self.clock)
+        self.fits = Fits(self.room)
 
     def usages(self, node: str) -> Mapping[str, GpuUsage]:
         assert node in NODES
-        return {MI300X.id: GpuUsage(MI300X)}
+        return self.empty
 
     def filter(self, name: str, cores: int, *nodes: str) -> Verdict:
         request = Request.of(pod(name, pod_spec(container(gpu=1, gpumem=64, gpucores=cores)), {}), Policies())
-        verdict = judge(request, nodes, self.room)
+        verdict = self.fits.judge(request, nodes)
         self.room.promise(request, frozenset(verdict.fitting))
         return verdict
 
