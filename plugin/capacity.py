@@ -12,6 +12,7 @@ from typing import Final
 from protocol.devices import DeviceInfo
 from protocol.names import RESOURCE_CORES, RESOURCE_MEMORY
 from protocol.pods import Json
+from protocol.quantity import QuantityError, parse_quantity
 
 _FIXED_IN: Final = (1, 31)
 _VERSION: Final = re.compile(r"v(\d{1,4})\.(\d{1,4})\b", re.ASCII)
@@ -30,7 +31,15 @@ def due_capacity(node: Json, devices: Sequence[DeviceInfo]) -> dict[str, str]:
     wanted = share_capacity(devices)
     if not (_needs_capacity(node) or wanted.keys() & found.keys()):
         return {}
-    return {name: value for name, value in wanted.items() if found.get(name) != value}
+    return {name: value for name, value in wanted.items() if not _is(found.get(name), value)}
+
+
+def _is(found: object, value: str) -> bool:
+    # The API server has its own spelling: 1000 comes back as 1k.
+    try:
+        return parse_quantity(found) == parse_quantity(value)
+    except QuantityError:
+        return False
 
 
 def share_capacity(devices: Sequence[DeviceInfo]) -> dict[str, str]:

@@ -44,7 +44,7 @@ def _choose(holding: Holding, device_id: str, usage: GpuUsage | None) -> str:
         raise AllocationError(f"GPU {device_id!r} is not on this node")
     if usage.blocked:
         raise AllocationError(f"GPU {device_id!r}: {usage.blocked}")
-    choice = _Choice(usage.device, usage.free_cus)
+    choice = _Choice(usage.device, set(usage.free_cus))
     shares = [
         (demand.role, share.cu_count)
         for demand, segment in zip(holding.demands, holding.segments, strict=True)

@@ -132,13 +132,16 @@ class _Candidate:
         return None
 
     def _too_full(self, demand: ContainerDemand) -> Refusal | None:
-        memory, cus = self.device.memory_for(demand.memory_mib), self.device.cus_for(demand.cores_percent)
-        if memory > self.device.memory_mib:
-            return Refusal(f"GPU memory: {self.device.memory_mib} MiB in all, {memory} asked", permanent=True)
-        if self._memory_growth(demand) > self._free_mib():
-            return Refusal(f"GPU memory: {self._free_mib()} MiB free, {memory} asked")
+        # The numbers are the pod's: what its other containers already have here counts as asked, not as taken.
+        asked = self._own_mib() + self._memory_growth(demand)
+        if asked > self.device.memory_mib:
+            return Refusal(f"GPU memory: {self.device.memory_mib} MiB in all, {asked} asked", permanent=True)
+        if asked > self._usage.free_memory_mib:
+            return Refusal(f"GPU memory: {self._usage.free_memory_mib} MiB free, {asked} asked")
         if not self._can_choose(demand):
-            return Refusal(f"GPU compute units: {len(self._free)} free, {cus} asked")
+            own = len(self._usage.free_cus) - len(self._free)
+            asked = own + self.device.cus_for(demand.cores_percent)
+            return Refusal(f"GPU compute units: {len(self._usage.free_cus)} free, {asked} asked")
         return None
 
     def preference(self, demand: ContainerDemand, policy: Policy) -> tuple[int, float, int]:
@@ -186,9 +189,6 @@ class _Candidate:
 
     def _own_mib(self) -> int:
         return max(self._running_mib, self._sidecar_mib + self._init_mib)
-
-    def _free_mib(self) -> int:
-        return self._usage.free_memory_mib - self._own_mib()
 
     def _memory_growth(self, demand: ContainerDemand) -> int:
         memory = self.device.memory_for(demand.memory_mib)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from protocol.allocation import AllocationError, Segments, align_segments, decode_cus, decode_segments
-from protocol.demand import ContainerDemand, DemandError, read_demand
+from protocol.demand import ContainerDemand, DemandError, containers, read_demand, wants_gpu
 from protocol.names import CU_ALLOCATED, DEVICES_ALLOCATED
 
 Json = Mapping[str, Any]
@@ -63,20 +63,29 @@ class Holding:
     cus: Mapping[str, tuple[int, ...]]
 
 
+def asks_for_gpus(pod: Json) -> bool:
+    """Return whether any of a pod's containers names one of the resources."""
+    return any(wants_gpu(container.body) for container in containers(pod.get("spec") or {}))
+
+
 def read_holding(pod: Json) -> Holding | None:
-    """Return what a pod holds by its annotations, or None for a pod that was never given a GPU.
+    """Return what a pod that is bound holds by its annotations, or None for a pod that asks for no GPU.
+
+    The annotations of a pod that asks for none mean nothing: anybody may have copied them there.
 
     Raises:
-        AllocationError: its annotations cannot be read, or do not fit its containers.
+        AllocationError: it asks for GPUs and its annotations are missing, cannot be read, or do not fit its containers.
     """
-    notes = annotations(pod)
-    text = notes.get(DEVICES_ALLOCATED)
-    if text is None:
+    if not asks_for_gpus(pod):
         return None
     try:
         demands = read_demand(pod.get("spec") or {})
     except DemandError as error:
         raise AllocationError(str(error)) from error
+    notes = annotations(pod)
+    text = notes.get(DEVICES_ALLOCATED)
+    if text is None:
+        raise AllocationError(f"it has no annotation {DEVICES_ALLOCATED}")
     segments = align_segments(decode_segments(text), [demand.gpus > 0 for demand in demands])
     cus = decode_cus(notes[CU_ALLOCATED]) if CU_ALLOCATED in notes else {}
     return Holding(demands, segments, cus)

@@ -15,8 +15,8 @@ from kube import paths
 from kube.client import KubeClient
 from kube.listwatch import Change, Snapshot, list_watch
 from protocol.devices import DeviceInfo, RegisterError, decode_register
-from protocol.names import DEVICES_ALLOCATED, NODE_LOCK, NODE_REGISTER
-from protocol.pods import Json, PodRef, annotations, node_name
+from protocol.names import NODE_LOCK, NODE_REGISTER
+from protocol.pods import Json, PodRef, annotations, asks_for_gpus, node_name
 from protocol.usage import GpuUsage, node_usage
 
 log = logging.getLogger(__name__)
@@ -128,13 +128,13 @@ class ClusterState:
             self._forget_usage(change.item)
 
     def _add_pod(self, pod: Json) -> None:
-        # Only what sits on a node and was given GPUs is remembered: a large cluster has many other pods.
-        if node_name(pod) and DEVICES_ALLOCATED in annotations(pod):
+        # Only what sits on a node and asks for GPUs is remembered: a large cluster has many other pods.
+        if node_name(pod) and asks_for_gpus(pod):
             uid = PodRef.of(pod).uid
             self._pods[uid] = self._pods_by_node[node_name(pod)][uid] = pod
 
     def _forget_usage(self, pod: Json) -> None:
-        if DEVICES_ALLOCATED in annotations(pod):
+        if asks_for_gpus(pod):
             self._usages.pop(node_name(pod), None)
 
 

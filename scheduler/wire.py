@@ -88,7 +88,8 @@ def filter_result(
         args: what was asked.
         fitting: names of the nodes that have room.
         failed: reason by node, where the end of another pod could make room.
-        unresolvable: reason by node, where it could not, so that preemption need not try.
+        unresolvable: reason by node, where it could not, so that preemption need not try. They are named as failed too:
+            kube-scheduler before 1.21 does not know the other field, and newer ones let that field win.
     """
     chosen = set(fitting)
     nodes = None
@@ -98,7 +99,7 @@ def filter_result(
     return {
         "Nodes": nodes,
         "NodeNames": list(fitting) if args.nodes is None else None,
-        "FailedNodes": dict(failed),
+        "FailedNodes": {**failed, **unresolvable},
         "FailedAndUnresolvableNodes": dict(unresolvable),
         "Error": "",
     }

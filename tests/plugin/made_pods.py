@@ -14,8 +14,9 @@ from protocol.names import (
     RESOURCE_GPU,
     RESOURCE_MEMORY,
 )
-from protocol.placement import Placement, Policy, place
+from protocol.placement import Placement, place
 from protocol.pods import annotations, read_holding
+from protocol.policy import Policy
 from protocol.usage import node_usage
 
 Json = dict[str, Any]

@@ -171,4 +171,6 @@ def test_an_unhealthy_gpu_is_refused(root: Path) -> None:
 
 
 def test_a_pod_without_an_allocation_has_no_holding() -> None:
-    assert read_holding(pod("none", {"containers": [container("main")]}, {})) is None
+    assert read_holding(pod("none", {"containers": [{"name": "main"}]}, {})) is None
+    with pytest.raises(AllocationError, match="it has no annotation"):
+        read_holding(pod("none", {"containers": [container("main")]}, {}))

@@ -154,7 +154,7 @@ async def test_a_holder_that_does_not_exist_loses_the_lock(
         ({"metadata": {"creationTimestamp": "2026-12-01T11:00:00Z"}}, "another pod of the name", "allocating", False),
         ({"metadata": {"annotations": {BIND_PHASE: "success"}}}, "is 'success', expected", "success", False),
         ({"metadata": {"annotations": {BIND_PHASE: None}}}, "is None, expected 'allocating'", "failed", False),
-        ({"metadata": {"annotations": {DEVICES_ALLOCATED: None}}}, "has no allocation", "failed", False),
+        ({"metadata": {"annotations": {DEVICES_ALLOCATED: None}}}, "it has no annotation", "failed", False),
         ({"metadata": {"annotations": {DEVICES_TO_ALLOCATE: None}}}, "has no allocation", "failed", False),
         ({"metadata": {"annotations": {DEVICES_ALLOCATED: "a,b,c"}}}, "must be <id>,<type>", "failed", False),
         ({"metadata": {"annotations": {DEVICES_TO_ALLOCATE: "x,y,1,1:;"}}}, "are not among those", "failed", False),

@@ -51,6 +51,10 @@ def test_kubernetes_124255_kubelets_before_1_31_need_it(version: str | None, due
 
 def test_what_is_there_is_kept_right_and_not_written_again() -> None:
     assert due_capacity(node("v1.20.2", WANTED), [MI300X, SECOND]) == {}
+    assert due_capacity(node("v1.20.2", {**WANTED, "amd.com/gpucores": "1400m"}), [SECOND, MI300X]).keys() == {
+        "amd.com/gpucores"
+    }
+    assert due_capacity(node("v1.20.2", {**WANTED, "amd.com/gpucores": "1.4k"}), [MI300X, SECOND]) == {}
     assert due_capacity(node("v1.31.0", WANTED), [MI300X]) == {"amd.com/gpumem": "196608", "amd.com/gpucores": "1000"}
     assert due_capacity(node("v1.31.0", WANTED), []) == {"amd.com/gpumem": "0", "amd.com/gpucores": "0"}
 

@@ -135,14 +135,14 @@ def test_policies_pack_and_spread() -> None:
         (
             pod_spec(container("a", gpucores=60, gpumem=1), container("b", gpucores=60, gpumem=1)),
             (MI300X,),
-            "GPU compute units: 122 free, 182 asked",
+            "GPU compute units: 304 free, 364 asked",
             False,
         ),
         (
             pod_spec(container("a", gpucores=5, gpumem=100000), container("b", gpucores=5, gpumem=100000)),
             (MI300X,),
-            "GPU memory: 96608 MiB free, 100000 asked",
-            False,
+            "GPU memory: 196608 MiB in all, 200000 asked",
+            True,
         ),
         (
             pod_spec(container(gpu=2, gpumem=1)),
@@ -183,6 +183,26 @@ def test_b8_a_pod_that_does_not_say_what_it_holds_counts_as_holding_all(key: str
     assert [pod.pod for pod in unreadable] == [PodRef("default", "bad", "uid-bad")]
     refusal = place(read_demand(spec), usages.values(), Policy.BINPACK)
     assert refusal == Refusal("GPU blocked: pod default/bad has an unreadable allocation")
+
+
+def test_b8_a_bound_gpu_pod_without_an_allocation_counts_as_holding_all() -> None:
+    spec = pod_spec(container(gpu=1, gpucores=10, gpumem=1024))
+    strange = pod("strange", spec, {})
+    assert [one.reason for one in node_usage([MI300X], [strange])[1]] == [
+        "it has no annotation hami.io/amd-devices-allocated"
+    ]
+    usages, _ = node_usage([MI300X], [strange])
+    assert isinstance(place(read_demand(spec), usages.values(), Policy.BINPACK), Refusal)
+    strange["status"]["phase"] = "Failed"
+    assert not node_usage([MI300X], [strange])[1]
+
+
+def test_hami_3041_annotations_of_a_pod_without_gpus_mean_nothing() -> None:
+    forged = run("real", pod_spec(container(gpu=1)), MI300X)
+    forged["spec"] = {**pod_spec(container()), "nodeName": "node-a"}
+    usages, unreadable = node_usage([MI300X], [forged])
+    assert not unreadable
+    assert usages[MI300X.id] == GpuUsage(MI300X)
 
 
 def test_b8_cus_that_are_held_but_not_named_block_their_gpu_only() -> None:
@@ -232,6 +252,8 @@ class SharedNode(RuleBasedStateMachine):
         if isinstance(outcome, Refusal):
             assert outcome.reason
             return None
+        if not any(outcome.segments):
+            return None  # it asks for no GPU
         self.made += 1
         name = f"pod-{self.made}"
         self.pods[name] = pod(name, spec, outcome.annotations())
@@ -280,7 +302,7 @@ TestSharedNode.settings = settings(max_examples=60, stateful_step_count=25, dead
 @given(SPECS, NODES)
 def test_a_claim_is_what_the_annotations_say(spec: dict[str, Any], devices: tuple[DeviceInfo, ...]) -> None:
     outcome = placed(spec, *devices)
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, Refusal) or not any(outcome.segments):
         return
     item = pod("pod", spec, outcome.annotations())
     held = holding(item)

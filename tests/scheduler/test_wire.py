@@ -16,7 +16,7 @@ def test_b1_names_are_read_and_answered_with_names() -> None:
     assert filter_result(args, ["b"], {"a": "full"}, {"c": "no GPU"}) == {
         "Nodes": None,
         "NodeNames": ["b"],
-        "FailedNodes": {"a": "full"},
+        "FailedNodes": {"a": "full", "c": "no GPU"},
         "FailedAndUnresolvableNodes": {"c": "no GPU"},
         "Error": "",
     }
