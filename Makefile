@@ -60,5 +60,5 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 clean: ## remove what make made
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	$(MAKE) -s -C shim clean
