@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Final
 
 from kube import paths
 from kube.client import ConflictError, KubeClient, KubeError, NotFoundError, UnreachableError
@@ -22,6 +23,8 @@ from scheduler.state import devices_of
 from scheduler.wire import BindArgs
 
 log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 10
 
 
 class BindError(Exception):
@@ -77,10 +80,8 @@ class Binder:
 
     async def _bind_locked(self, args: BindArgs) -> None:
         try:
-            pod = await self._read_pod(args)
-            placement = await self._choose(pod, args.node)
-            recorded = await self._record(pod, placement, args.node)
-            await self._post_binding(recorded, args)
+            placement = await self._choose(await self._read_pod(args), args.node)
+            await self._carry_out(placement, args)
         except UnknownOutcomeError:
             raise
         except (BindError, KubeError):
@@ -91,6 +92,17 @@ class Binder:
     async def _is_bound(self, args: BindArgs) -> bool:
         """Return whether the pod is bound to the node."""
         return node_name(await self._read_pod(args)) == args.node
+
+    async def _carry_out(self, placement: Placement, args: BindArgs) -> None:
+        """Record the choice and bind, again whenever others changed the pod meanwhile, such as its status."""
+        for _ in range(_ATTEMPTS):
+            pod = await self._read_pod(args)
+            try:
+                await self._post_binding(await self._record(pod, placement, args.node), args)
+            except ConflictError:
+                continue
+            return
+        raise BindError(f"pod {args.namespace}/{args.name} changed {_ATTEMPTS} times while it was bound")
 
     async def _read_pod(self, args: BindArgs) -> Json:
         try:

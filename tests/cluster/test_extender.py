@@ -215,18 +215,35 @@ async def test_b9_a_lock_from_before_the_holder_was_made_is_another_pods(world: 
     assert await world.bind(await world.pod("next", gpu=1, gpucores=25, gpumem=1024)) == ""
 
 
-async def test_b9_a_holder_that_is_never_bound_gives_way_and_loses_its_claim(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_b9_a_holder_that_is_never_bound_gives_way_and_loses_its_claim(world: World) -> None:
     await world.pod("unbound", gpu=1, gpucores=25, gpumem=1024)
     claim = {"metadata": {"annotations": {CU_ALLOCATED: f'{{"{MI300X.id}":"0-75"}}'}}}
     await world.client.patch(paths.pod(SPACE, "unbound"), claim)
-    await world.set_lock(NodeLock(datetime.now(UTC) + timedelta(seconds=1), SPACE, "unbound").encode())
+    await world.set_lock(NodeLock(datetime.now(UTC), SPACE, "unbound").encode())
     following = await world.pod("next", gpu=1, gpucores=25, gpumem=1024)
     assert "was not free" in await world.bind(following), "it may still be on its way"
-    monkeypatch.setattr(nodelock, "UNBOUND_GRACE", timedelta(seconds=-60))
+    long_ago = datetime.now(UTC) - nodelock.UNBOUND_GRACE - timedelta(seconds=5)
+    await world.set_lock(NodeLock(long_ago, SPACE, "unbound").encode())
     assert await world.bind(following) == ""
     assert CU_ALLOCATED not in annotations(await world.get("unbound"))
+
+
+async def test_a_pod_that_others_change_meanwhile_is_bound_all_the_same(world: World) -> None:
+    pod = await world.pod("busy", gpu=1, gpucores=25, gpumem=1024)
+    done = asyncio.Event()
+
+    async def keep_changing() -> None:
+        number = 0
+        while not done.is_set():
+            number += 1
+            label = {"metadata": {"labels": {"changed": str(number)}}}
+            await world.client.patch(paths.pod(SPACE, "busy"), label)
+            await asyncio.sleep(0.01)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(keep_changing())
+        assert await world.bind(pod) == ""
+        done.set()
 
 
 async def test_b4_a_bind_that_is_repeated_succeeds_and_changes_nothing(world: World) -> None:
