@@ -8,9 +8,11 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -18,7 +20,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 BACKDATE: Final = timedelta(hours=1)
 """How long before now a certificate begins, for verifiers whose clocks are behind."""
 RENEW_AT: Final = 2 / 3
-"""The part of a certificate's life after which it is renewed."""
+"""The part of a certificate's life after which it is renewed, at the latest."""
+JITTER: Final = 0.05
+"""Up to this part of its life earlier, so that clusters installed at once do not renew at once for ever."""
+_JITTER_STEPS: Final = 1000
 
 
 class CertificateError(ValueError):
@@ -57,7 +62,7 @@ def new_authority(*, now: datetime, life: timedelta, name: str) -> KeyPair:
 
 def issue(authority: KeyPair, names: Sequence[str], *, now: datetime, life: timedelta) -> KeyPair:
     """Return a serving certificate for DNS names and IP addresses; it ends with its authority at the latest."""
-    ca = _load(authority)
+    ca = _load(authority.certificate)
     ca_key = serialization.load_pem_private_key(authority.key, password=None)
     if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
         raise CertificateError("the authority's key is no elliptic-curve key")
@@ -74,17 +79,65 @@ def issue(authority: KeyPair, names: Sequence[str], *, now: datetime, life: time
     return _key_pair(builder.sign(ca_key, hashes.SHA256()), key)
 
 
-def renewal_time(pair: KeyPair) -> datetime:
-    """Return when a certificate should be renewed: after two thirds of its life."""
-    certificate = _load(pair)
-    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return begin + (end - begin) * RENEW_AT
+def renewal_time(certificate: bytes) -> datetime:
+    """Return when a certificate should be renewed: after two thirds of its life, or a little earlier.
+
+    How much earlier follows from its serial number, so every replica comes to the same answer.
+    """
+    parsed = _load(certificate)
+    end = parsed.not_valid_after_utc
+    begin = min(parsed.not_valid_before_utc + BACKDATE, end)
+    jitter = JITTER * (parsed.serial_number % _JITTER_STEPS) / _JITTER_STEPS
+    return begin + (end - begin) * (RENEW_AT - jitter)
+
+
+def is_due(certificate: bytes, now: datetime) -> bool:
+    """Return whether a certificate should be renewed, or was made by a clock that was ahead."""
+    return not _load(certificate).not_valid_before_utc <= now < renewal_time(certificate)
+
+
+def expiry(certificate: bytes) -> datetime:
+    """Return when a certificate's life ends."""
+    return _load(certificate).not_valid_after_utc
+
+
+def describe(certificate: bytes) -> tuple[str, str]:
+    """Return a certificate's subject and issuer, as people write them."""
+    parsed = _load(certificate)
+    return parsed.subject.rfc4514_string(), parsed.issuer.rfc4514_string()
+
+
+def fingerprint(certificate: bytes) -> str:
+    """Return a certificate's SHA-256, in hexadecimal digits."""
+    return _load(certificate).fingerprint(hashes.SHA256()).hex()
+
+
+def is_authority(pair: KeyPair) -> bool:
+    """Return whether this is an authority's certificate and the key to sign with it."""
+    try:
+        certificate, key = _load(pair.certificate), serialization.load_pem_private_key(pair.key, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+    return (
+        isinstance(key, ec.EllipticCurvePrivateKey)
+        and key.public_key() == certificate.public_key()
+        and is_authority_certificate(pair.certificate)
+    )
+
+
+def is_authority_certificate(certificate: bytes) -> bool:
+    """Return whether this is the certificate of an authority."""
+    try:
+        constraints = _load(certificate).extensions.get_extension_for_class(x509.BasicConstraints).value
+    except (ValueError, x509.ExtensionNotFound):
+        return False
+    return constraints.ca
 
 
 def is_issued_by(pair: KeyPair, authority: KeyPair, names: Sequence[str]) -> bool:
     """Return whether a serving certificate is this authority's, belongs to its key, and covers just these names."""
     try:
-        certificate, ca = _load(pair), _load(authority)
+        certificate, ca = _load(pair.certificate), _load(authority.certificate)
         certificate.verify_directly_issued_by(ca)
         key = serialization.load_pem_private_key(pair.key, password=None)
         covered = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -138,8 +191,9 @@ def _key_pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) ->
     )
 
 
-def _load(pair: KeyPair) -> x509.Certificate:
+@lru_cache(maxsize=64)
+def _load(certificate: bytes) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(pair.certificate)
+        return x509.load_pem_x509_certificate(certificate)
     except ValueError as error:
         raise CertificateError(f"no PEM certificate: {error}") from error

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
 
-from cli import plugin, scheduler, webhook
+from cli import certs, plugin, scheduler, webhook
 from cli.service import StartError
 
 
@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {metadata.version('amd-vgpu')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (webhook, scheduler, plugin):
+    for module in (webhook, scheduler, plugin, certs):
         module.add_parser(commands)
     options = parser.parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command

@@ -2,15 +2,22 @@
 
 import argparse
 import asyncio
+import ssl
 from dataclasses import dataclass
+from pathlib import Path
 
-from certs import tls
-from certs.keeper import CertificateKeeper, CertSettings
+from certs import metrics, tls
+from certs.folder import FolderKeeper
+from certs.keeper import CertificateKeeper, Keeper
+from certs.metrics import Metrics
+from certs.settings import CertSettings, Times, format_duration, parse_duration
 from cli import service
+from cli.certs import add_place_options
 from kube.client import KubeClient
 from webhook.app import make_app
+from webhook.hints import ClusterHints, watch_nodes
 from webhook.server import serve
-from webhook.settings import ServerSettings, WebhookSettings
+from webhook.settings import ServerSettings, WebhookSettings, own_users
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +25,8 @@ class _Settings:
     rules: WebhookSettings
     server: ServerSettings
     certificates: CertSettings
+    cert_dir: Path | None
+    metrics_port: int | None
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -34,7 +43,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="SECONDS",
         help="how long to serve on after SIGTERM (default: %(default)g)",
     )
-    parser.add_argument("--namespace", default="amd-vgpu", help="of the service and the Secret (default: %(default)s)")
+    add_place_options(parser)
     parser.add_argument("--service", default="webhook", help="the certificate is for its name (default: %(default)s)")
     parser.add_argument(
         "--cert-name",
@@ -42,12 +51,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         default=[],
         metavar="NAME",
         help="one more DNS name or IP address for the certificate; may be given several times",
-    )
-    parser.add_argument(
-        "--secret", default="amd-vgpu-webhook-tls", help="keeps the certificates (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--configuration", default="amd-vgpu", help="name of both webhook configurations (default: %(default)s)"
     )
     parser.add_argument("--scheduler-name", default=rules.scheduler_name, help="default: %(default)s")
     parser.add_argument(
@@ -60,7 +63,48 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         action="store_true",
         help="do not add the hostPath volume to pods; the device plugin mounts the library",
     )
+    parser.add_argument(
+        "--trusted-user",
+        action="append",
+        default=[],
+        metavar="USER",
+        help="may write what a pod holds, beside this project's own service accounts, such as "
+        "system:serviceaccount:kube-system:hami-scheduler; may be given several times",
+    )
+    _add_certificate_options(parser)
     parser.set_defaults(command=_command)
+
+
+def _add_certificate_options(parser: argparse.ArgumentParser) -> None:
+    times = Times()
+    group = parser.add_argument_group("certificates", "Durations are written as 90d, 12h, 5m or 30s.")
+    group.add_argument(
+        "--cert-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="serve tls.crt and tls.key of this folder, which somebody else renews, such as cert-manager; "
+        "no Secret and no caBundle is written, and the options below have no effect",
+    )
+    group.add_argument("--lease", default="amd-vgpu-webhook", help="chooses who renews (default: %(default)s)")
+    for option, default, words in (
+        ("--ca-life", times.ca_life, "of an authority"),
+        ("--cert-life", times.cert_life, "of a serving certificate"),
+        ("--settle", times.settle, "until every API server knows a changed webhook configuration"),
+        ("--retention", times.retention, "how long an authority stays trusted at least after it was replaced"),
+        ("--absence", times.absence, "a replica that does not take a new certificate for so long is gone"),
+    ):
+        text = f"{words} (default: {format_duration(default)})"
+        group.add_argument(option, type=parse_duration, default=default, metavar="DURATION", help=text)
+    group.add_argument(
+        "--lease-duration",
+        type=int,
+        default=times.lease,
+        metavar="SECONDS",
+        help="another replica takes over the renewal from one that is silent for so long (default: %(default)s)",
+    )
+    group.add_argument(
+        "--metrics-port", type=int, metavar="PORT", help="serve GET /metrics over plain HTTP; by default it is not"
+    )
 
 
 def _command(options: argparse.Namespace) -> int:
@@ -74,31 +118,64 @@ def _command(options: argparse.Namespace) -> int:
 
 def _read(options: argparse.Namespace) -> _Settings:
     return _Settings(
-        WebhookSettings(options.scheduler_name, options.library_dir, not options.no_library_volume),
+        WebhookSettings(
+            options.scheduler_name,
+            options.library_dir,
+            not options.no_library_volume,
+            own_users(options.namespace) | frozenset(options.trusted_user),
+        ),
         ServerSettings(options.host, options.port, options.drain),
         CertSettings(
             namespace=options.namespace,
             secret=options.secret,
             configuration=options.configuration,
             names=(f"{options.service}.{options.namespace}.svc", *options.cert_name),
+            lease=options.lease,
+            times=Times(
+                ca_life=options.ca_life,
+                cert_life=options.cert_life,
+                settle=options.settle,
+                retention=options.retention,
+                absence=options.absence,
+                lease=options.lease_duration,
+            ),
         ),
+        options.cert_dir,
+        options.metrics_port,
     )
 
 
 async def _run(settings: _Settings, client: KubeClient, stop: asyncio.Event) -> None:
     """Serve as soon as there is a certificate that the API server trusts, until `stop` is set."""
-    context = tls.new_context()
-    keeper = CertificateKeeper(client, settings.certificates, context)
+    context, measured, hints = tls.new_context(), Metrics(), ClusterHints()
+    keeper = _keeper(settings, client, context, measured)
     trusted = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
-        keeping = tasks.create_task(keeper.run(trusted))
+        background = [
+            tasks.create_task(keeper.run(trusted)),
+            tasks.create_task(watch_nodes(client, hints)),
+            tasks.create_task(_measure(settings, measured)),
+        ]
         starting = tasks.create_task(trusted.wait())
         stopping = tasks.create_task(stop.wait())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         starting.cancel()
         if trusted.is_set():
-            serving = tasks.create_task(serve(make_app(settings.rules), context, settings.server))
+            serving = tasks.create_task(serve(make_app(settings.rules, hints), context, settings.server))
             await stopping
             serving.cancel()
             await asyncio.wait({serving})
-        keeping.cancel()
+        # Not before the server has closed: until then others must know which certificate is served.
+        for task in background:
+            task.cancel()
+
+
+def _keeper(settings: _Settings, client: KubeClient, context: ssl.SSLContext, measured: Metrics) -> Keeper:
+    if settings.cert_dir is not None:
+        return FolderKeeper(settings.cert_dir, context, measured)
+    return CertificateKeeper(client, settings.certificates, context, measured)
+
+
+async def _measure(settings: _Settings, measured: Metrics) -> None:
+    if settings.metrics_port is not None:
+        await metrics.serve(measured, settings.server.host, settings.metrics_port)

@@ -31,3 +31,8 @@ def pod(namespace: str, name: str) -> str:
 def secrets(namespace: str) -> str:
     """Return the path of a namespace's secrets."""
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets"
+
+
+def leases(namespace: str) -> str:
+    """Return the path of a namespace's leases."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases"

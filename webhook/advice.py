@@ -1,18 +1,40 @@
 """Warnings: what a user should know about a pod although it is no fault. kubectl prints them."""
 
 from protocol.pods import Json
-from webhook.pod import gpu_containers, other_scheduler, spec_of
+from webhook.environment import environment_warnings
+from webhook.hints import ClusterHints
+from webhook.pod import Pod, other_scheduler
+from webhook.privilege import privilege_warnings
+from webhook.selection import selection_warnings
 from webhook.settings import WebhookSettings
 
 
-def pod_warnings(pod: Json, settings: WebhookSettings) -> list[str]:
-    """Return the warnings about a pod that is being created."""
-    spec = spec_of(pod)
-    chosen = other_scheduler(spec, settings.scheduler_name)
-    if not chosen or not gpu_containers(spec):
-        return []
-    warning = (
-        f"spec.schedulerName: the amd.com resources of this pod are not handled by {settings.scheduler_name}, "
-        f"which alone can share GPUs; omit schedulerName to use it instead of {chosen}"
+def pod_warnings(
+    pod: Json, settings: WebhookSettings, hints: ClusterHints | None = None, prefix: str = ""
+) -> list[str]:
+    """Return the warnings about a pod that is being created and has no faults.
+
+    Args:
+        pod: the pod.
+        settings: of the rules.
+        hints: what is known of the cluster.
+        prefix: what comes before `metadata` and `spec` in field paths.
+    """
+    view = Pod.of(pod, prefix)
+    if not view.gpu_containers:
+        return selection_warnings(view)
+    chosen = other_scheduler(view.spec, settings.scheduler_name)
+    return [
+        *([_scheduler_warning(view, chosen, settings)] if chosen else []),
+        *selection_warnings(view),
+        *environment_warnings(view),
+        *privilege_warnings(view),
+        *(hints.warnings(view) if hints and not chosen else []),
+    ]
+
+
+def _scheduler_warning(pod: Pod, chosen: str, settings: WebhookSettings) -> str:
+    return (
+        f"{pod.spec_path}.schedulerName: the amd.com resources of this pod are not handled by "
+        f"{settings.scheduler_name}, which alone can share GPUs; omit schedulerName to use it instead of {chosen}"
     )
-    return [warning]

@@ -1,47 +1,77 @@
-"""The HTTP side: four paths, and no answer that is not meant for the client."""
+"""The HTTP side: a path for each decision, and no answer that is not meant for the client."""
 
+import asyncio
+import json
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from webhook.decision import Decision, decide_mutation, decide_validation
+from webhook.hints import ClusterHints
 from webhook.logline import logline
 from webhook.readiness import Readiness
-from webhook.review import Review, ReviewError
+from webhook.review import LARGE_BODY, TOO_DEEP, Review, ReviewError, may_concern
 from webhook.settings import WebhookSettings
 
 MAX_BODY: Final = 7 * 1024**2
 """Two objects of at most 3 MiB, as JSON, and what surrounds them."""
 
-SETTINGS: Final = web.AppKey("settings", WebhookSettings)
 READINESS: Final = web.AppKey("readiness", Readiness)
+BODY_SECONDS: Final = web.AppKey("body_seconds", float)
+THREAD: Final = web.AppKey("thread", ThreadPoolExecutor)
 
-Decide = Callable[[Review, WebhookSettings], Decision]
+_BODY_SECONDS: Final = 5.0  # until `serve` says otherwise
+_MAX_LOGGED: Final = 20
+
+Decide = Callable[[Review], Decision]
 
 logger = logging.getLogger(__name__)
 
 
-def make_app(settings: WebhookSettings) -> web.Application:
-    """Return the application. It is not ready before `serve` listens, and whoever else holds `READINESS` lets go."""
+class DecisionError(Exception):
+    """A rule failed; the review says which request it was about."""
+
+    def __init__(self, review: Review) -> None:
+        super().__init__(review.uid)
+        self.review = review
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    review: Review
+    decision: Decision
+    text: str
+
+
+def make_app(settings: WebhookSettings, hints: ClusterHints | None = None) -> web.Application:
+    """Return the application. It is not ready before `serve` listens, and whoever else holds `READINESS` lets go.
+
+    Args:
+        settings: of the rules.
+        hints: what is known of the cluster, kept up to date by `watch_nodes`.
+    """
     app = web.Application(middlewares=[_leave_when_not_ready, _errors_as_json], client_max_size=MAX_BODY)
-    app[SETTINGS] = settings
     app[READINESS] = Readiness()
-    app.router.add_post("/mutate", _mutate)
-    app.router.add_post("/validate", _validate)
+    app[BODY_SECONDS] = _BODY_SECONDS
+    # One thread: big bodies wait for each other, so that together they do not fill the memory.
+    app[THREAD] = ThreadPoolExecutor(max_workers=1, thread_name_prefix="big-bodies")
+    app.on_cleanup.append(_end_thread)
+    for suffix, chosen in (("", settings), ("/privileged", replace(settings, allow_privileged=True))):
+        app.router.add_post(f"/mutate{suffix}", _answers(partial(decide_mutation, settings=chosen, hints=hints)))
+        app.router.add_post(f"/validate{suffix}", _answers(partial(decide_validation, settings=chosen, hints=hints)))
     app.router.add_get("/healthz", _healthz)
     app.router.add_get("/readyz", _readyz)
     return app
 
 
-async def _mutate(request: web.Request) -> web.StreamResponse:
-    return await _answer(request, decide_mutation)
-
-
-async def _validate(request: web.Request) -> web.StreamResponse:
-    return await _answer(request, decide_validation)
+async def _end_thread(app: web.Application) -> None:
+    app[THREAD].shutdown(wait=False, cancel_futures=True)
 
 
 async def _healthz(_: web.Request) -> web.StreamResponse:
@@ -53,19 +83,49 @@ async def _readyz(request: web.Request) -> web.StreamResponse:
     return web.Response(text=obstacle or "ok", status=503 if obstacle else 200)
 
 
-async def _answer(request: web.Request, decide: Decide) -> web.StreamResponse:
-    review = Review.parse(await request.read())
+def _answers(decide: Decide) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        body = await _body(request)
+        try:
+            answered = await _answered(request, body, decide)
+        except DecisionError as error:
+            uid = error.review.uid
+            logger.exception("%s", logline("failed", path=request.path, uid=uid), exc_info=error.__cause__)
+            return _error(500, f"internal error: see the webhook's log at uid {uid}")
+        _log(request.path, answered)
+        return web.json_response(text=answered.text)
+
+    return answer
+
+
+async def _answered(request: web.Request, body: bytes, decide: Decide) -> _Answer:
+    if len(body) <= LARGE_BODY:
+        return _decided(body, decide)
+    return await asyncio.get_running_loop().run_in_executor(request.app[THREAD], _decided, body, decide)
+
+
+async def _body(request: web.Request) -> bytes:
     try:
-        decision = decide(review, request.app[SETTINGS])
-    except Exception:
-        logger.exception("%s", logline("failed", path=request.path, uid=review.uid))
-        return _error(500, f"internal error: see the webhook's log at uid {review.uid}")
-    _log(request.path, review, decision)
-    return web.json_response(decision.response(review.uid))
+        async with asyncio.timeout(request.app[BODY_SECONDS]):
+            return await request.read()
+    except TimeoutError as error:
+        raise web.HTTPRequestTimeout(text="the body did not come in time") from error
 
 
-def _log(path: str, review: Review, decision: Decision) -> None:
+def _decided(body: bytes, decide: Decide) -> _Answer:
+    review = Review.parse(body)
+    try:
+        decision = decide(review) if may_concern(body) else Decision()
+        return _Answer(review, decision, json.dumps(decision.response(review.uid)))
+    except RecursionError as error:
+        raise ReviewError(TOO_DEEP) from error
+    except Exception as error:
+        raise DecisionError(review) from error
+
+
+def _log(path: str, answered: _Answer) -> None:
     """Log a decision that refuses or changes something: which fields, never what stands in them."""
+    review, decision = answered.review, answered.decision
     if decision.faults:
         event, fields = "denied", [fault.field for fault in decision.faults]
     elif decision.patch:
@@ -77,10 +137,11 @@ def _log(path: str, review: Review, decision: Decision) -> None:
         path=path,
         uid=review.uid,
         namespace=review.namespace,
-        pod=review.name,
+        kind=review.kind.name,
+        name=review.name,
         user=review.user.name,
         dry_run=review.dry_run,
-        fields=",".join(fields),
+        fields=",".join(fields[:_MAX_LOGGED]),
     )
     logger.info("%s", line)
 
@@ -105,7 +166,10 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     except web.HTTPException as error:
         # A wrong method is answered with the right ones in this header.
         kept = {name: value for name, value in error.headers.items() if name == "Allow"}
-        return _error(error.status, error.text or error.reason, kept)
+        response = _error(error.status, error.text or error.reason, kept)
+        if isinstance(error, web.HTTPRequestTimeout):
+            response.force_close()
+        return response
 
 
 def _bad_request(request: web.Request, reason: str) -> web.Response:

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any, Final
 
-from protocol.demand import ContainerField, containers
+from protocol.demand import ContainerField
 from protocol.faults import Fault
 from protocol.names import LIBRARY_DIR, LIBRARY_VOLUME
 from protocol.pods import Json
-from webhook.pod import Spec, gpu_containers
+from webhook.pod import Pod, Spec
 
 MOUNT_EXPECTATION: Final = (
     f"must not be {LIBRARY_DIR} or a path below it: the library that enforces GPU memory limits is mounted there"
@@ -37,12 +37,12 @@ def add_library(spec: dict[str, Any], bodies: Iterable[dict[str, Any]], library_
         body["volumeMounts"] = [*(body.get("volumeMounts") or []), mount]
 
 
-def mount_faults(spec: Spec, library_dir: str) -> list[Fault]:
+def mount_faults(pod: Pod, library_dir: str) -> list[Fault]:
     """Return a fault for every mount that hides the library from a GPU container, or opens it to any for writing."""
-    ours = {volume.get("name") for volume in spec.get("volumes") or () if _is_library_volume(volume, library_dir)}
+    ours = {volume.get("name") for volume in pod.spec.get("volumes") or () if _is_library_volume(volume, library_dir)}
     return [
-        *(fault for container in gpu_containers(spec) for fault in _hiding_faults(container, ours)),
-        *(fault for container in containers(spec) for fault in _writable_faults(container, ours)),
+        *(fault for container in pod.gpu_containers for fault in _hiding_faults(container, ours)),
+        *(fault for container in pod.containers for fault in _writable_faults(container, ours)),
     ]
 
 

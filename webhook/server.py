@@ -8,12 +8,15 @@ from typing import Final
 
 from aiohttp import web
 
-from webhook.app import READINESS
+from webhook.app import BODY_SECONDS, READINESS
 from webhook.settings import ServerSettings
 
 # The API server keeps idle connections for 90 seconds. Were ours the first to give up, it could be closing just as
-# a request comes in, which then fails.
+# a request comes in, which then fails. It opens connections for later, too, so neither may one without any request be
+# closed sooner; slow headers have the same time.
 _KEEP_ALIVE_SECONDS: Final = 120.0
+# After an answer that came before the body's end, for clients that read only when they have written.
+_LINGERING_SECONDS: Final = 1.0
 _PART: Final = "server"
 
 logger = logging.getLogger(__name__)
@@ -36,11 +39,13 @@ async def serve(
         on_listening: is told the port when it is open.
     """
     app[READINESS].hold(_PART, "not listening yet")
+    app[BODY_SECONDS] = settings.body_seconds
     runner = web.AppRunner(
         app,
         access_log=None,
         keepalive_timeout=_KEEP_ALIVE_SECONDS,
         shutdown_timeout=settings.close_seconds,
+        lingering_time=_LINGERING_SECONDS,
     )
     await runner.setup()
     try:

@@ -6,6 +6,11 @@ from pathlib import PurePosixPath
 from protocol.names import LIBRARY_DIR, SCHEDULER_NAME
 
 
+def own_users(namespace: str) -> frozenset[str]:
+    """Return the users that may write what a pod holds: the service accounts of the scheduler and the device plugin."""
+    return frozenset(f"system:serviceaccount:{namespace}:{account}" for account in ("scheduler", "plugin"))
+
+
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
     """Settings of the rules.
@@ -15,11 +20,16 @@ class WebhookSettings:
         library_dir: folder of the audit library on the hosts.
         library_volume: whether pods get the library as a hostPath volume. Switch it off where a namespace's
             PodSecurity level forbids hostPath; the device plugin then mounts the library itself.
+        trusted_users: who may change the annotations that say what a pod holds.
+        allow_privileged: whether privileged GPU containers are warned about instead of refused. The paths that end
+            with `/privileged` have it, for namespaces whose label allows them.
     """
 
     scheduler_name: str = SCHEDULER_NAME
     library_dir: str = LIBRARY_DIR
     library_volume: bool = True
+    trusted_users: frozenset[str] = own_users("amd-vgpu")
+    allow_privileged: bool = False
 
     def __post_init__(self) -> None:
         if not self.scheduler_name:
@@ -40,9 +50,11 @@ class ServerSettings:
         drain_seconds: how long requests are still served after readiness fails, so that every API server has learnt
             to go elsewhere before the port closes.
         close_seconds: how long requests that are still running may take when the port closes.
+        body_seconds: how long a client may take for a request's body. The API server gives up after 5 seconds itself.
     """
 
     host: str
     port: int = 8443
     drain_seconds: float = 5.0
     close_seconds: float = 5.0
+    body_seconds: float = 5.0

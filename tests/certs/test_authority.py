@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from certs.authority import KeyPair, is_issued_by, issue, new_authority, renewal_time
+from certs.authority import KeyPair, is_authority, is_due, is_issued_by, issue, new_authority, renewal_time
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("webhook.amd-vgpu.svc", "127.0.0.1")
@@ -61,7 +61,35 @@ def test_a_serving_certificate_serves_and_signs_nothing(authority: KeyPair) -> N
 
 def test_it_is_renewed_after_two_thirds_of_its_life(authority: KeyPair) -> None:
     pair = issue(authority, NAMES, now=NOW, life=timedelta(days=90))
-    assert timedelta(days=59) < renewal_time(pair) - NOW < timedelta(days=60)
+    age = renewal_time(pair.certificate) - NOW
+    assert timedelta(days=90) * (2 / 3 - 0.05) <= age <= timedelta(days=60)
+    assert not is_due(pair.certificate, NOW + age - timedelta(seconds=1))
+    assert is_due(pair.certificate, NOW + age)
+
+
+def test_the_time_of_renewal_varies_and_every_replica_finds_the_same(authority: KeyPair) -> None:
+    pairs = [issue(authority, NAMES, now=NOW, life=timedelta(days=90)) for _ in range(5)]
+    times = [renewal_time(pair.certificate) for pair in pairs]
+    assert len(set(times)) > 1
+    assert times == [renewal_time(pair.certificate) for pair in pairs]
+
+
+def test_a_life_of_seconds_is_measured_from_now(authority: KeyPair) -> None:
+    pair = issue(authority, NAMES, now=NOW, life=timedelta(seconds=6))
+    assert timedelta(seconds=3) < renewal_time(pair.certificate) - NOW <= timedelta(seconds=4)
+
+
+def test_a5_a_certificate_from_a_clock_that_was_ahead_is_due(authority: KeyPair) -> None:
+    assert is_due(issue(authority, NAMES, now=NOW + timedelta(hours=2), life=YEAR).certificate, NOW)
+
+
+def test_an_authority_is_a_certificate_with_its_key(authority: KeyPair) -> None:
+    serving = issue(authority, NAMES, now=NOW, life=YEAR)
+    assert is_authority(authority)
+    assert not is_authority(serving)
+    assert not is_authority(KeyPair(authority.certificate, serving.key))
+    assert not is_authority(KeyPair(authority.certificate, b"garbage"))
+    assert not is_authority(KeyPair(b"", b""))
 
 
 def test_only_the_right_pair_for_the_right_names_counts(authority: KeyPair) -> None:

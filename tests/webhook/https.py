@@ -13,6 +13,7 @@ from aiohttp import web
 
 from tests.webhook.makers import UID, Object, review_bytes
 from webhook.app import make_app
+from webhook.hints import ClusterHints
 from webhook.server import serve
 from webhook.settings import ServerSettings, WebhookSettings
 
@@ -54,16 +55,19 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    tls: TlsContexts, settings: WebhookSettings, *, drain_seconds: float = 0.0, close_seconds: float = 5.0
+    tls: TlsContexts,
+    settings: WebhookSettings,
+    hints: ClusterHints | None = None,
+    *,
+    drain_seconds: float = 0.0,
+    close_seconds: float = 5.0,
+    body_seconds: float = PATIENCE,
 ) -> AsyncIterator[Running]:
     """Serve on a free port; on leaving, stop, however the test left the server."""
-    app = make_app(settings)
+    app = make_app(settings, hints)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(
-        serve(
-            app, tls.server, ServerSettings("127.0.0.1", 0, drain_seconds, close_seconds), on_listening=port.set_result
-        )
-    )
+    where = ServerSettings("127.0.0.1", 0, drain_seconds, close_seconds, body_seconds)
+    task = asyncio.create_task(serve(app, tls.server, where, on_listening=port.set_result))
     started: set[asyncio.Future[Any]] = {task, port}
     await asyncio.wait(started, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
     connector = aiohttp.TCPConnector(ssl=tls.client)

@@ -6,6 +6,7 @@ from typing import Any
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 Object = dict[str, Any]
+ALLOWED = {"uid": UID, "allowed": True}
 
 
 def gpu_container(name: str = "main", *, requests: Object | None = None, **limits: object) -> Object:
@@ -33,6 +34,12 @@ def pod(*containers: Object, init: list[Object] | None = None, **spec: object) -
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "team"}, "spec": body}
 
 
+def noted(manifest: Object, **notes: object) -> Object:
+    """Return a pod with annotations added."""
+    metadata = manifest.get("metadata") or {}
+    return manifest | {"metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **notes}}}
+
+
 def review(obj: Object | None, operation: str = "CREATE", **request: object) -> Object:
     fields: Object = {
         "uid": UID,
@@ -51,6 +58,11 @@ def review(obj: Object | None, operation: str = "CREATE", **request: object) -> 
 
 def review_bytes(obj: Object | None, operation: str = "CREATE", **request: object) -> bytes:
     return json.dumps(review(obj, operation, **request)).encode()
+
+
+def refusal(message: str) -> Object:
+    """Return the answer that refuses."""
+    return {"uid": UID, "allowed": False, "status": {"code": 422, "reason": "Invalid", "message": message}}
 
 
 def decode_patch(response: Object) -> list[Object]:

@@ -14,8 +14,9 @@ from tests.webhook.makers import (
     plain_container,
     pod,
 )
-from tests.webhook.strategies import ODD_PODS, PLAIN_PODS
+from tests.webhook.strategies import LIKELY_PODS, ODD_PODS, PLAIN_PODS
 from webhook.mutate import mutate_pod
+from webhook.patching import patch_between
 from webhook.settings import WebhookSettings
 
 SETTINGS = WebhookSettings()
@@ -25,19 +26,32 @@ def _mutate(manifest: Object, settings: WebhookSettings = SETTINGS) -> Any:
     return mutate_pod(manifest, settings)
 
 
-@given(ODD_PODS)
+@given(ODD_PODS | LIKELY_PODS)
 def test_a25_mutating_twice_is_mutating_once(manifest: Object) -> None:
     once = mutate_pod(manifest, SETTINGS)
     assert mutate_pod(once, SETTINGS) == once
 
 
-@given(ODD_PODS)
+@given(ODD_PODS | LIKELY_PODS)
 def test_the_patch_of_the_original_is_the_mutated_pod(manifest: Object) -> None:
     mutated = mutate_pod(manifest, SETTINGS)
-    assert jsonpatch.make_patch(manifest, mutated).apply(manifest) == mutated
+    assert jsonpatch.apply_patch(manifest, patch_between(manifest, mutated)) == mutated
 
 
-@given(ODD_PODS)
+def test_the_patch_names_only_what_changed() -> None:
+    old = {"a/b~": [1, {"c": 2, "same": "same"}], "n": None}
+    new = {"a/b~": [1, {"c": 3, "same": "same", "new": []}, 4], "n": [5]}
+    assert patch_between(old, new) == [
+        {"op": "replace", "path": "/a~1b~0/1/c", "value": 3},
+        {"op": "add", "path": "/a~1b~0/1/new", "value": []},
+        {"op": "add", "path": "/a~1b~0/2", "value": 4},
+        {"op": "replace", "path": "/n", "value": [5]},
+    ]
+    assert jsonpatch.apply_patch(old, patch_between(old, new)) == new
+    assert patch_between(new, new) == []
+
+
+@given(ODD_PODS | LIKELY_PODS)
 def test_the_original_is_never_changed(manifest: Object) -> None:
     before = copy.deepcopy(manifest)
     mutate_pod(manifest, SETTINGS)
@@ -74,7 +88,7 @@ def test_a_pod_with_another_scheduler_is_left_to_it() -> None:
 
 
 @pytest.mark.parametrize("resource", ["gpumem", "gpucores"])
-def test_a21_memory_or_cores_without_gpu_mean_one_gpu(resource: str) -> None:
+def test_a21_hami_2726_memory_or_cores_without_gpu_mean_one_gpu(resource: str) -> None:
     resources = _mutate(pod({"name": "c", "resources": {"limits": {f"amd.com/{resource}": "50"}}}))["spec"][
         "containers"
     ][0]["resources"]
@@ -97,7 +111,7 @@ def test_a_chosen_number_of_gpus_stays() -> None:
     assert limits["amd.com/gpu"] == "2"
 
 
-def test_a15_init_containers() -> None:
+def test_a15_hami_2558_init_containers() -> None:
     spec = _mutate(pod(plain_container(), init=[gpu_container("i", gpucores="5")]))["spec"]
     assert spec["schedulerName"] == "amd-vgpu-scheduler"
     assert spec["volumes"] == [LIBRARY_VOLUME]
@@ -169,6 +183,43 @@ def test_the_volume_can_be_switched_off() -> None:
     assert "volumeMounts" not in spec["containers"][0]
     assert spec["schedulerName"] == "amd-vgpu-scheduler"
     assert spec["containers"][0]["resources"]["limits"]["amd.com/gpu"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "completed"),
+    [
+        ("LD_AUDIT", "/x.so:/y.so", "/usr/local/vgpu/libamvgpu.so:/x.so:/y.so"),
+        ("LD_AUDIT", "/usr/local/vgpu/libamvgpu.so.1", "/usr/local/vgpu/libamvgpu.so:/usr/local/vgpu/libamvgpu.so.1"),
+        ("LD_AUDIT", "", "/usr/local/vgpu/libamvgpu.so"),
+        ("LD_AUDIT", None, "/usr/local/vgpu/libamvgpu.so"),
+        ("LD_AUDIT", "/x.so:/usr/local/vgpu/libamvgpu.so", "/x.so:/usr/local/vgpu/libamvgpu.so"),
+        ("GLIBC_TUNABLES", "glibc.malloc.check=3", "glibc.malloc.check=3:glibc.rtld.optional_static_tls=16384"),
+        ("GLIBC_TUNABLES", "", "glibc.rtld.optional_static_tls=16384"),
+        ("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=512", "glibc.rtld.optional_static_tls=512"),
+        ("LD_PRELOAD", "/jemalloc.so", "/jemalloc.so"),
+    ],
+)
+def test_variables_that_we_need_are_joined_with_the_users(name: str, value: str | None, completed: str) -> None:
+    variables = [{"name": "A", "value": "a"}, {"name": name, "value": value}]
+    manifest = pod(gpu_container(gpu="1") | {"env": variables}, plain_container() | {"env": variables})
+    mutated = _mutate(manifest)
+    first, second = mutated["spec"]["containers"]
+    assert first["env"] == [{"name": "A", "value": "a"}, {"name": name, "value": completed}]
+    assert second["env"] == variables
+    assert _mutate(mutated) == mutated
+
+
+def test_variables_from_elsewhere_are_not_joined() -> None:
+    variables: list[Object] = [{"name": name, "valueFrom": {"fieldRef": {}}} for name in ("LD_AUDIT", "GLIBC_TUNABLES")]
+    manifest = pod(gpu_container(gpu="1") | {"env": variables})
+    assert _mutate(manifest)["spec"]["containers"][0]["env"] == variables
+
+
+def test_a_sidecar_is_completed_like_any_container() -> None:
+    sidecar = gpu_container("s", gpumem="5") | {"restartPolicy": "Always"}
+    mutated = _mutate(pod(plain_container(), init=[sidecar]))
+    assert mutated["spec"]["initContainers"][0]["volumeMounts"] == [LIBRARY_MOUNT]
+    assert mutated["spec"]["initContainers"][0]["resources"]["limits"]["amd.com/gpu"] == "1"
 
 
 @pytest.mark.parametrize("settings", [{"scheduler_name": ""}, {"library_dir": "vgpu"}, {"library_dir": "/a/../b"}])

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.webhook.makers import UID, Object, decode_patch, pod, review, review_bytes
+from tests.webhook.makers import UID, decode_patch, pod, review, review_bytes
 from webhook.review import Kind, Review, ReviewError, User, allow, deny
 
 
@@ -41,9 +41,10 @@ def test_optional_fields_may_be_absent() -> None:
         ({"generateName": "g-"}, "g-*"),
         ({}, UID),
         (None, UID),
+        ([], UID),
     ],
 )
-def test_a17_no_name_and_no_namespace(metadata: Object | None, name: str) -> None:
+def test_a17_no_name_and_no_namespace(metadata: object, name: str) -> None:
     parsed = Review.parse(review_bytes({"metadata": metadata}))
     assert parsed.name == name
     assert parsed.namespace == "team"
@@ -60,7 +61,10 @@ def _frame(**changes: object) -> bytes:
         (b"\xff\xfe\xfd", "the body is not JSON"),
         (b'{"a": NaN}', "the body is not JSON"),
         (b"1" * 5000, "the body is not JSON"),
-        (b"[" * 100_000, "the body is not JSON"),
+        (b"[" * 100_000, "the body is nested too deeply"),
+        (b'{"a":' * 100_000, "the body is nested too deeply"),
+        (review_bytes(pod()).decode().encode("utf-16"), "the body is not JSON"),
+        (b"[" + b"1," * 500_001 + b"1]", "the body has more than 500000 elements"),
         (b"[]", "the body is not a JSON object"),
         (b"{}", "kind is not AdmissionReview"),
         (_frame(kind="Pod"), "kind is not AdmissionReview"),

@@ -1,0 +1,48 @@
+"""For how long this process has seen something unchanged, by its own monotonic clock."""
+
+from collections.abc import Hashable
+
+from certs.authority import fingerprint
+from certs.secret import Stored
+from certs.world import Ages, Own, World, target
+
+
+class Observations:
+    """Remembers since when each part of the world has been as it is. A process that has just begun knows nothing."""
+
+    def __init__(self) -> None:
+        self._since: dict[Hashable, float] = {}
+
+    def look(self, world: World, own: Own, monotonic: float) -> Ages:
+        """Take note of the world as it is at this moment, and return how old its parts are.
+
+        Args:
+            world: read before `monotonic`, so that no age is overestimated.
+            own: this replica.
+            monotonic: seconds.
+        """
+        stored = world.stored or Stored()
+        trust, overlap, replicas = _trust(world, stored), _overlap(stored), _replicas(stored, own)
+        present = {trust, overlap, *replicas.values()}
+        self._since = {key: self._since.get(key, monotonic) for key in present}
+        ages = {key: monotonic - since for key, since in self._since.items()}
+        return Ages(ages[trust], ages[overlap], {name: ages[key] for name, key in replicas.items()})
+
+
+def _trust(world: World, stored: Stored) -> Hashable:
+    """Return a key that changes with the next authority, with each change of a configuration, and with the trust."""
+    if stored.next is None or not world.trusts(stored.next.certificate):
+        return "trust", None
+    # Generations tell even of changes that were taken back between two looks.
+    versions = tuple(one.version for one in world.configurations if one)
+    return "trust", fingerprint(stored.next.certificate), versions
+
+
+def _overlap(stored: Stored) -> Hashable:
+    authority = fingerprint(stored.authority.certificate) if stored.authority else None
+    return "overlap", authority, stored.previous
+
+
+def _replicas(stored: Stored, own: Own) -> dict[str, Hashable]:
+    wanted = target(stored, own.names)
+    return {name: ("replica", name, served, wanted) for name, served in stored.replicas.items()}
