@@ -16,8 +16,8 @@ from protocol.quantity import QuantityError, parse_quantity
 
 MAX_GPUS: Final = 64
 """More GPUs than any machine has; a larger number is a unit gone wrong."""
-MAX_MEMORY_MIB: Final = 16 * 1024 * 1024
-"""16 TiB, more than any GPU has; a larger number is bytes where MiB were meant."""
+MAX_MEMORY_MIB: Final = 2 * 1024 * 1024
+"""2 TiB, several times what any GPU has; a larger number is bytes where MiB were meant."""
 
 _MIB: Final = 1024**2
 
@@ -149,8 +149,8 @@ def _memory_hint(value: object) -> str:
         mib = parse_quantity(value) / _MIB
     except QuantityError:
         return expected
-    if mib.denominator == 1 and 1 <= mib <= MAX_MEMORY_MIB:
-        return f"{expected}, without a suffix: for {value} write {mib.numerator}"
+    if 1 <= mib <= MAX_MEMORY_MIB:
+        return f"{expected}, without a suffix: for {value} write {int(mib)}"
     return f"{expected} and at most {MAX_MEMORY_MIB}"
 
 

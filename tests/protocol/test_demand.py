@@ -58,13 +58,15 @@ def test_gpucores_is_a_percentage(value: str) -> None:
     ("value", "hint"),
     [
         ("16Gi", "without a suffix: for 16Gi write 16384"),
+        ("16G", "without a suffix: for 16G write 15258"),
+        ("16M", "without a suffix: for 16M write 15"),
         ("512Mi", "without a suffix: for 512Mi write 512"),
         ("17179869184", "without a suffix: for 17179869184 write 16384"),
         ("0", "must be an integer number of MiB greater than 0"),
         ("-5", "must be an integer number of MiB greater than 0"),
         ("1.5", "must be an integer number of MiB greater than 0"),
         ("16GB", "must be an integer number of MiB greater than 0"),
-        ("99999999999999999999", "at most 16777216"),
+        ("99999999999999999999", "at most 2097152"),
     ],
 )
 def test_a19_gpumem_counts_mib_and_says_so(value: str, hint: str) -> None:

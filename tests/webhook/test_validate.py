@@ -29,7 +29,7 @@ def test_completing_a_faulty_pod_neither_fails_nor_hides_its_faults(case: Refuse
     "limits",
     [
         {"gpu": "1"},
-        {"gpu": "64", "gpumem": "16777216", "gpucores": "100"},
+        {"gpu": "64", "gpumem": "2097152", "gpucores": "100"},
         {"gpucores": "1"},
         {"gpumem": "16k"},
         {"gpumem": "1e2"},
