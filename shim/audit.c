@@ -2,6 +2,8 @@
  * here. la_x86_64_gnu_pltenter and pltexit are left out on purpose: their mere presence slows down every call between
  * libraries. */
 #include "copies.h"
+#include "environ.h"
+#include "exec_hooks.h"
 #include "limit.h"
 #include "log.h"
 
@@ -10,8 +12,22 @@
 /* ld.so has to be answered with its own version: a higher one aborts every program on older systems. */
 EXPORT unsigned int la_version(unsigned int version)
 {
+	environ_init();
 	limit_init();
 	return version;
+}
+
+/* The program itself comes first, then what it needs, in the order in which it is mapped. */
+static void look_at_base(struct link_map *map)
+{
+	struct elf_image image;
+
+	if (!environ_is_ours())
+		return;
+	if (!map->l_prev)
+		exec_note_program(map);
+	else if (map->l_name && exec_is_libc(map, &image))
+		exec_attach(&image);
 }
 
 /* Called when an object is mapped and nothing is bound to it yet. */
@@ -19,7 +35,8 @@ EXPORT unsigned int la_objopen(struct link_map *map, Lmid_t namespace, uintptr_t
 {
 	struct elf_image image;
 
-	(void)namespace;
+	if (namespace == LM_ID_BASE)
+		look_at_base(map);
 	if (!limit_is_set())
 		return 0;
 	if (!copies_is_hip(map, &image))
@@ -43,6 +60,14 @@ EXPORT uintptr_t la_symbind64(Elf64_Sym *symbol, unsigned int index, uintptr_t *
 	if (!copy || (copies_find(*from) == copy && !(*flags & LA_SYMB_DLSYM)))
 		return symbol->st_value;
 	return (uintptr_t)copies_bind(copy, name, (const void *)symbol->st_value);
+}
+
+/* Called when everything is bound and the constructors of the libraries have run, before the program's own code. */
+EXPORT void la_preinit(uintptr_t *cookie)
+{
+	(void)cookie;
+	if (environ_is_ours())
+		exec_before_main();
 }
 
 EXPORT unsigned int la_objclose(uintptr_t *cookie)

@@ -13,7 +13,7 @@ undefined=$("${NM:-nm}" -D --undefined-only "$library")
 [ -z "$undefined" ] || fault "undefined symbols: $undefined"
 
 exported=$("${NM:-nm}" -D --defined-only "$library" | awk '{ print $NF }' | sort | tr '\n' ' ')
-[ "$exported" = "la_objclose la_objopen la_symbind64 la_version " ] || fault "exports: $exported"
+[ "$exported" = "la_objclose la_objopen la_preinit la_symbind64 la_version " ] || fault "exports: $exported"
 
 dynamic=$("${READELF:-readelf}" --dynamic --wide "$library")
 ! echo "$dynamic" | grep -q '(NEEDED)' || fault "needs other libraries"

@@ -4,9 +4,13 @@
  * and hardened systems forbid it. So their number is fixed. */
 #include "copies.h"
 
+#include "devices.h"
 #include "ledger.h"
+#include "limit.h"
 #include "log.h"
 #include "nest.h"
+#include "pools.h"
+#include "region.h"
 #include "sys.h"
 
 #define COPIES(ROW) ROW(0) ROW(1) ROW(2) ROW(3) ROW(4) ROW(5) ROW(6) ROW(7)
@@ -126,6 +130,16 @@ const void *copies_bind(struct hip_copy *copy, const char *name, const void *add
 	return entry ? entry : address;
 }
 
+const void *copies_entry_of(const struct hip_copy *copy, const void *real)
+{
+#define COMPARE(name, parameters, arguments)                          \
+	if (real && real == (const void *)copy->real.name)            \
+		return copies_bind((struct hip_copy *)copy, #name, real);
+	HIP_HOOKS(COMPARE)
+#undef COMPARE
+	return real;
+}
+
 static struct hip_copy *take_free_copy(void)
 {
 	for (int i = 0; i < COPY_COUNT; i++) {
@@ -143,12 +157,22 @@ static void read_real_functions(struct hip_copy *copy, const struct elf_image *i
 #undef READ_REAL
 }
 
+static bool books_are_open(void)
+{
+	return region_init(limit_region_folder()) && devices_init() && ledger_init() && pools_init() && nest_init();
+}
+
 struct hip_copy *copies_add(const struct elf_image *image)
 {
-	struct hip_copy *copy = ledger_init() && nest_init() ? take_free_copy() : refused;
+	struct hip_copy *copy = books_are_open() ? take_free_copy() : refused;
 
-	if (copy == refused)
+	if (copy == refused) {
 		LOG_WARN_ONCE(LOG_TEXT("no room to account for one more libamdhip64: it may not allocate"));
+	} else {
+		devices_forget(copy);
+		pools_forget(copy);
+	}
+	copy->index = (unsigned)(copy - copies);
 	read_real_functions(copy, image);
 	copy->in_use = true;
 	if (!elf_redirect(image, choose_entry_point, copy))

@@ -20,5 +20,7 @@ void copies_remove(struct hip_copy *copy);
 struct hip_copy *copies_find(uintptr_t cookie);
 /* What the function `name` of the copy, found at `address`, shall be bound to: its entry point, or `address` itself. */
 const void *copies_bind(struct hip_copy *copy, const char *name, const void *address);
+/* The entry point of one of the copy's own functions, or the address itself. */
+const void *copies_entry_of(const struct hip_copy *copy, const void *real);
 
 #endif

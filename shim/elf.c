@@ -12,10 +12,14 @@
 #endif
 enum { WAY_COPY = 1, WAY_PATCH = 2 };
 
-/* The loader has made these addresses absolute when the dynamic section is writable, and left them alone otherwise. */
+/* More than any library is long, less than where any is mapped. */
+#define MOST_OFFSET ((uintptr_t)UINT32_MAX)
+
+/* The loader has made these addresses absolute when the dynamic section is writable, and left them alone otherwise. An
+ * absolute one may lie below the library: another audit library can have redirected it before. */
 static uintptr_t absolute(uintptr_t base, uintptr_t value)
 {
-	return value < base ? base + value : value;
+	return value < base && value <= MOST_OFFSET ? base + value : value;
 }
 
 static size_t count_by_gnu_hash(const uint32_t *table)
@@ -64,24 +68,39 @@ bool elf_open(const struct link_map *map, struct elf_image *image)
 	return true;
 }
 
-/* An exported, defined function; not one that is chosen at run time (IFUNC), whose value is its chooser. */
-static bool is_function(const ElfW(Sym) *symbol)
+static bool is_exported(const ElfW(Sym) *symbol, unsigned type)
 {
 	unsigned binding = ELF64_ST_BIND(symbol->st_info);
 
-	return symbol->st_shndx != SHN_UNDEF && symbol->st_value != 0 && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
+	return symbol->st_shndx != SHN_UNDEF && symbol->st_value != 0 && ELF64_ST_TYPE(symbol->st_info) == type &&
 	       (binding == STB_GLOBAL || binding == STB_WEAK);
 }
 
-const void *elf_function(const struct elf_image *image, const char *name)
+/* An exported, defined function; not one that is chosen at run time (IFUNC), whose value is its chooser. */
+static bool is_function(const ElfW(Sym) *symbol)
+{
+	return is_exported(symbol, STT_FUNC);
+}
+
+static const void *find(const struct elf_image *image, const char *name, unsigned type)
 {
 	for (size_t i = 0; i < image->symbol_count; i++) {
 		const ElfW(Sym) *symbol = &image->symbols[i];
 
-		if (is_function(symbol) && text_equal(image->names + symbol->st_name, name))
+		if (is_exported(symbol, type) && text_equal(image->names + symbol->st_name, name))
 			return (const void *)(image->base + symbol->st_value);
 	}
 	return NULL;
+}
+
+const void *elf_function(const struct elf_image *image, const char *name)
+{
+	return find(image, name, STT_FUNC);
+}
+
+const void *elf_object(const struct elf_image *image, const char *name)
+{
+	return find(image, name, STT_OBJECT);
 }
 
 static void edit(const struct elf_image *image, ElfW(Sym) *symbols, elf_chooser choose, void *context)
@@ -132,23 +151,40 @@ static bool redirect_in_copy(const struct elf_image *image, elf_chooser choose, 
 	copy = sys_map(size);
 	if (!copy)
 		return false;
-	memcpy(copy, image->symbols, size);
+	/* Entry by entry, which is faster than memcpy's bytes: the C library has 3,000. */
+	for (size_t i = 0; i < image->symbol_count; i++)
+		copy[i] = image->symbols[i];
 	edit(image, copy, choose, context);
 	sys_mprotect(copy, size, PROT_READ);
 	image->symtab_entry->d_un.d_ptr = (uintptr_t)copy;
 	return true;
 }
 
+/* The start of the first page of the symbols, made writable; 0 when that cannot be. */
+static uintptr_t open_pages(const struct elf_image *image)
+{
+	uintptr_t end = (uintptr_t)(image->symbols + image->symbol_count);
+
+	/* The system refuses what is not the start of a page, so trying tells the size of its pages. */
+	for (uintptr_t page = ARCH_LEAST_PAGE; page <= ARCH_MOST_PAGE; page *= 2) {
+		uintptr_t start = (uintptr_t)image->symbols & -page;
+
+		if (sys_mprotect((void *)start, end - start, PROT_READ | PROT_WRITE) == 0)
+			return start;
+	}
+	return 0;
+}
+
 /* Edits the symbols where they are. Nobody runs code of the library yet, so its pages may stop being executable for a
  * moment. */
 static bool redirect_in_place(const struct elf_image *image, elf_chooser choose, void *context)
 {
-	uintptr_t start = (uintptr_t)image->symbols & -ARCH_PAGE_SIZE;
-	size_t size = (uintptr_t)(image->symbols + image->symbol_count) - start;
 	const ElfW(Phdr) *load = segment(image, PT_LOAD, (uintptr_t)image->symbols);
+	uintptr_t start = load ? open_pages(image) : 0;
+	size_t size = (uintptr_t)(image->symbols + image->symbol_count) - start;
 	int protection;
 
-	if (!load || sys_mprotect((void *)start, size, PROT_READ | PROT_WRITE) < 0)
+	if (!start)
 		return false;
 	edit(image, image->symbols, choose, context);
 	protection = (load->p_flags & PF_R ? PROT_READ : 0) | (load->p_flags & PF_W ? PROT_WRITE : 0) |

@@ -27,6 +27,8 @@ typedef const void *(*elf_chooser)(void *context, const char *name, const void *
 bool elf_open(const struct link_map *map, struct elf_image *image);
 /* The address of a function that the library exports, or NULL. */
 const void *elf_function(const struct elf_image *image, const char *name);
+/* The same for a variable. */
+const void *elf_object(const struct elf_image *image, const char *name);
 /* Redirects all functions that the chooser wants redirected; false when the symbol table cannot be changed. */
 bool elf_redirect(const struct elf_image *image, elf_chooser choose, void *context);
 

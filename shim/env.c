@@ -1,6 +1,7 @@
 /* A reader that needs no memory for the environment, however large it is: see env.h. */
 #include "env.h"
 
+#include "environ.h"
 #include "sys.h"
 
 enum { CHUNK = 4096 };
@@ -39,7 +40,15 @@ static void add_byte(struct env_variable *variable, size_t column, char byte)
 
 static size_t take_chunk(struct env_variable *variables, size_t count, const char *chunk, size_t size, size_t column)
 {
+	bool wanted = true;
+
 	for (size_t i = 0; i < size; i++) {
+		/* The rest of an entry that none of them is. */
+		if (!wanted && column && chunk[i]) {
+			column++;
+			continue;
+		}
+		wanted = false;
 		for (size_t v = 0; v < count; v++) {
 			if (column == 0)
 				start_entry(&variables[v]);
@@ -47,10 +56,21 @@ static size_t take_chunk(struct env_variable *variables, size_t count, const cha
 				end_entry(&variables[v], column);
 			else
 				add_byte(&variables[v], column, chunk[i]);
+			wanted |= variables[v].candidate;
 		}
 		column = chunk[i] == '\0' ? 0 : column + 1;
 	}
 	return column;
+}
+
+/* What this process lost on its way from the container's first process. */
+static void regain(struct env_variable *variable)
+{
+	size_t prefix_length = text_length(variable->prefix);
+	const char *value = environ_regained(variable->prefix);
+
+	if (value)
+		take_chunk(variable, 1, value - prefix_length, prefix_length + text_length(value) + 1, 0);
 }
 
 void env_read(struct env_variable *variables, size_t count)
@@ -67,4 +87,6 @@ void env_read(struct env_variable *variables, size_t count)
 	}
 	for (size_t v = 0; v < count && size < 0; v++)
 		variables[v].state = ENV_UNREADABLE;
+	for (size_t v = 0; v < count; v++)
+		regain(&variables[v]);
 }

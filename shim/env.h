@@ -10,7 +10,7 @@
 
 enum env_state { ENV_ABSENT, ENV_PRESENT, ENV_TOO_LONG, ENV_UNREADABLE };
 
-enum { ENV_VALUE_SIZE = 64 };
+enum { ENV_VALUE_SIZE = 256 };
 
 struct env_variable {
 	const char *prefix; /* name and equals sign */

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "region.h"
 #include "sys.h"
 
 enum { FIRST_CAPACITY = 1024 }; /* a power of two */
@@ -12,8 +13,7 @@ struct books {
 	struct lock lock;
 	struct allocation *table; /* an entry without address is free */
 	size_t capacity;          /* a power of two, or 0 */
-	size_t seats;             /* entries plus those reserved or taken */
-	uint64_t used[LEDGER_DEVICES];
+	size_t seats;             /* entries plus those reserved or taken; read and written without the lock */
 };
 
 static struct books *books;
@@ -41,6 +41,14 @@ static struct allocation *find(const void *address)
 	return &books->table[index];
 }
 
+/* The entry, or NULL. */
+static struct allocation *find_known(const void *address)
+{
+	struct allocation *entry = books->capacity ? find(address) : NULL;
+
+	return entry && entry->address ? entry : NULL;
+}
+
 static bool grow(void)
 {
 	struct allocation *old = books->table;
@@ -51,7 +59,7 @@ static bool grow(void)
 	if (!table)
 		return false;
 	books->table = table;
-	books->capacity = capacity;
+	__atomic_store_n(&books->capacity, capacity, __ATOMIC_RELEASE);
 	for (size_t i = 0; i < old_capacity; i++) {
 		if (old[i].address)
 			*find(old[i].address) = old[i];
@@ -61,13 +69,31 @@ static bool grow(void)
 	return true;
 }
 
+static bool has_room(size_t seats)
+{
+	return 4 * seats <= 3 * __atomic_load_n(&books->capacity, __ATOMIC_ACQUIRE);
+}
+
+static void give_up_seat(void)
+{
+	__atomic_fetch_sub(&books->seats, 1, __ATOMIC_RELAXED);
+}
+
 /* Keeps a quarter of the table free, so that searches stay short and always end. */
 static bool reserve_seat(void)
 {
-	if (4 * (books->seats + 1) > 3 * books->capacity && !grow())
-		return false;
-	books->seats++;
-	return true;
+	size_t seats = __atomic_add_fetch(&books->seats, 1, __ATOMIC_RELAXED);
+	bool room = has_room(seats);
+
+	if (room)
+		return true;
+	lock_acquire(&books->lock);
+	while (!(room = has_room(seats)) && grow())
+		;
+	lock_release(&books->lock);
+	if (!room)
+		give_up_seat();
+	return room;
 }
 
 /* Closes the gap that a removed entry leaves, so that later entries of its run are still found. */
@@ -87,63 +113,57 @@ static void remove_entry(struct allocation *entry)
 	books->table[gap].address = NULL;
 }
 
-static void give_up(unsigned device, uint64_t bytes)
-{
-	books->used[device] -= bytes;
-	books->seats--;
-}
-
 bool ledger_reserve(unsigned device, uint64_t bytes, uint64_t limit)
 {
-	bool reserved = false;
-
-	if (device >= LEDGER_DEVICES)
+	if (!reserve_seat())
 		return false;
-	lock_acquire(&books->lock);
-	if (books->used[device] <= limit && bytes <= limit - books->used[device] && reserve_seat()) {
-		books->used[device] += bytes;
-		reserved = true;
-	}
-	lock_release(&books->lock);
-	return reserved;
+	if (region_charge(device, bytes, limit))
+		return true;
+	give_up_seat();
+	return false;
+}
+
+bool ledger_reserve_held(unsigned device, uint64_t bytes)
+{
+	if (!reserve_seat())
+		return false;
+	region_add(device, bytes);
+	return true;
+}
+
+void ledger_cancel(unsigned device, uint64_t bytes)
+{
+	region_credit(device, bytes);
+	give_up_seat();
 }
 
 void ledger_commit(const struct allocation *allocation)
 {
 	struct allocation *entry;
+	struct allocation stale;
 
 	lock_acquire(&books->lock);
 	entry = find(allocation->address);
-	/* HIP gives the address out anew, so it was freed in a way that is not hooked. */
-	if (entry->address)
-		give_up(entry->device, entry->bytes);
+	stale = *entry;
 	*entry = *allocation;
 	lock_release(&books->lock);
-}
-
-void ledger_cancel(unsigned device, uint64_t bytes)
-{
-	lock_acquire(&books->lock);
-	give_up(device, bytes);
-	lock_release(&books->lock);
+	/* HIP gives the address out anew, so it was freed in a way that is not hooked. */
+	if (stale.address)
+		ledger_cancel(stale.device, stale.bytes);
 }
 
 bool ledger_take(const void *address, struct allocation *taken)
 {
-	bool found = false;
+	struct allocation *entry;
 
 	lock_acquire(&books->lock);
-	if (books->capacity) {
-		struct allocation *entry = find(address);
-
-		found = entry->address != NULL;
-		if (found) {
-			*taken = *entry;
-			remove_entry(entry);
-		}
+	entry = find_known(address);
+	if (entry) {
+		*taken = *entry;
+		remove_entry(entry);
 	}
 	lock_release(&books->lock);
-	return found;
+	return entry != NULL;
 }
 
 void ledger_put_back(const struct allocation *taken)
@@ -156,9 +176,76 @@ void ledger_credit(const struct allocation *taken)
 	ledger_cancel(taken->device, taken->bytes);
 }
 
-uint64_t ledger_used(unsigned device)
+bool ledger_look_up(const void *address, struct allocation *found)
 {
-	if (device >= LEDGER_DEVICES)
-		return UINT64_MAX;
-	return __atomic_load_n(&books->used[device], __ATOMIC_RELAXED);
+	struct allocation *entry;
+
+	lock_acquire(&books->lock);
+	entry = find_known(address);
+	if (entry)
+		*found = *entry;
+	lock_release(&books->lock);
+	return entry != NULL;
+}
+
+bool ledger_hold(const void *address)
+{
+	struct allocation *entry;
+
+	lock_acquire(&books->lock);
+	entry = find_known(address);
+	if (entry)
+		entry->references++;
+	lock_release(&books->lock);
+	return entry != NULL;
+}
+
+bool ledger_merge(const void *address, uint64_t bytes)
+{
+	struct allocation *entry;
+
+	lock_acquire(&books->lock);
+	entry = find_known(address);
+	if (entry)
+		entry->bytes += bytes;
+	lock_release(&books->lock);
+	if (entry)
+		give_up_seat();
+	return entry != NULL;
+}
+
+bool ledger_let_go(const void *address, struct allocation *taken)
+{
+	struct allocation *entry;
+	bool last = false;
+
+	lock_acquire(&books->lock);
+	entry = find_known(address);
+	if (entry && entry->references > 1) {
+		entry->references--;
+	} else if (entry) {
+		last = true;
+		*taken = *entry;
+		remove_entry(entry);
+	}
+	lock_release(&books->lock);
+	return last;
+}
+
+/* Removing an entry may move a later one to its place, so the look goes on there. */
+void ledger_sweep(ledger_judge is_gone, void *context)
+{
+	lock_acquire(&books->lock);
+	for (size_t i = 0; i < books->capacity;) {
+		struct allocation *entry = &books->table[i];
+		struct allocation gone = *entry;
+
+		if (!gone.address || !is_gone(&gone, context)) {
+			i++;
+			continue;
+		}
+		remove_entry(entry);
+		ledger_cancel(gone.device, gone.bytes);
+	}
+	lock_release(&books->lock);
 }

@@ -1,21 +1,30 @@
 /* Parsing of the limit: see limit.h. */
 #include "limit.h"
 
+#include <stddef.h>
+
 #include "env.h"
 #include "log.h"
+#include "sys.h"
 
 #define LIMIT_NAME "HIP_DEVICE_MEMORY_LIMIT"
 
-static struct env_variable settings[] = {
-	{.prefix = LIMIT_NAME "="},
-	{.prefix = "AMVGPU_LOG="},
+#define NUMBERED(number) {.prefix = LIMIT_NAME "_" #number "="}
+
+enum { ALL, FIRST_GPU, NUMBERED_GPUS = 16, LIMITS = FIRST_GPU + NUMBERED_GPUS, LOG = LIMITS, REGION, MANAGED, SETTINGS };
+
+static struct env_variable settings[SETTINGS] = {
+	[ALL] = {.prefix = LIMIT_NAME "="},
+	[FIRST_GPU] = NUMBERED(0), NUMBERED(1), NUMBERED(2), NUMBERED(3), NUMBERED(4), NUMBERED(5), NUMBERED(6), NUMBERED(7),
+	NUMBERED(8), NUMBERED(9), NUMBERED(10), NUMBERED(11), NUMBERED(12), NUMBERED(13), NUMBERED(14), NUMBERED(15),
+	[LOG] = {.prefix = "AMVGPU_LOG="},
+	[REGION] = {.prefix = "AMVGPU_REGION="},
+	[MANAGED] = {.prefix = "AMVGPU_MANAGED="},
 };
-static const struct env_variable *const limit_setting = &settings[0];
-static const struct env_variable *const log_setting = &settings[1];
 
 static bool is_set;
-static bool is_faulty;
-static uint64_t bytes_per_device;
+static bool is_faulty[LIMITS];
+static uint64_t bytes_of[LIMITS];
 
 /* The suffix as a shift of the number, or -1. */
 static int suffix_shift(const char *suffix)
@@ -50,14 +59,25 @@ static bool parse(const char *text, uint64_t *bytes)
 	return true;
 }
 
+static void read_limit(int index)
+{
+	const struct env_variable *setting = &settings[index];
+
+	bytes_of[index] = UINT64_MAX;
+	if (setting->state == ENV_ABSENT)
+		return;
+	is_set = true;
+	is_faulty[index] = setting->state != ENV_PRESENT || !parse(setting->value, &bytes_of[index]);
+	bytes_of[index] = is_faulty[index] ? 0 : bytes_of[index] & -LIMIT_PAGE;
+}
+
 void limit_init(void)
 {
-	env_read(settings, sizeof(settings) / sizeof(settings[0]));
-	if (log_setting->state == ENV_PRESENT)
-		log_set_level(log_setting->value);
-	is_set = limit_setting->state != ENV_ABSENT;
-	if (is_set)
-		is_faulty = limit_setting->state != ENV_PRESENT || !parse(limit_setting->value, &bytes_per_device);
+	env_read(settings, SETTINGS);
+	if (settings[LOG].state == ENV_PRESENT)
+		log_set_level(settings[LOG].value);
+	for (int i = 0; i < LIMITS; i++)
+		read_limit(i);
 }
 
 bool limit_is_set(void)
@@ -67,18 +87,48 @@ bool limit_is_set(void)
 
 uint64_t limit_bytes(unsigned device)
 {
-	(void)device;
-	return bytes_per_device;
+	uint64_t own = device < NUMBERED_GPUS ? bytes_of[FIRST_GPU + device] : UINT64_MAX;
+
+	return own < bytes_of[ALL] ? own : bytes_of[ALL];
+}
+
+static void warn_about(const struct env_variable *setting)
+{
+	char name[sizeof(LIMIT_NAME "_15")];
+	size_t length = text_length(setting->prefix) - 1;
+
+	memcpy(name, setting->prefix, length);
+	name[length] = '\0';
+	LOG_WARN_ONCE(LOG_TEXT(name), LOG_TEXT("='"), LOG_TEXT(setting->value),
+		      LOG_TEXT("' is no memory size such as 16384m: every allocation is refused"));
 }
 
 void limit_warn_if_faulty(void)
 {
-	if (!is_faulty)
-		return;
-	if (limit_setting->state == ENV_UNREADABLE)
+	if (settings[ALL].state == ENV_UNREADABLE) {
 		LOG_WARN_ONCE(LOG_TEXT("/proc/self/environ cannot be read, so the GPU memory limit is not known: "
 				       "every allocation is refused"));
-	else
-		LOG_WARN_ONCE(LOG_TEXT(LIMIT_NAME "='"), LOG_TEXT(limit_setting->value),
-			      LOG_TEXT("' is no memory size such as 16384m: every allocation is refused"));
+		return;
+	}
+	for (int i = 0; i < LIMITS; i++) {
+		if (is_faulty[i]) {
+			warn_about(&settings[i]);
+			return;
+		}
+	}
+}
+
+uint64_t limit_round_up(uint64_t bytes)
+{
+	return bytes > UINT64_MAX - LIMIT_PAGE ? UINT64_MAX : (bytes + LIMIT_PAGE - 1) & -LIMIT_PAGE;
+}
+
+const char *limit_region_folder(void)
+{
+	return settings[REGION].state == ENV_PRESENT ? settings[REGION].value : NULL;
+}
+
+bool limit_counts_managed(void)
+{
+	return settings[MANAGED].state != ENV_PRESENT || !text_equal(settings[MANAGED].value, "0");
 }

@@ -32,7 +32,7 @@ def compile_standin_hip(out: Path, flags: Sequence[str] = ()) -> Path:
     """Build the stand-in for AMD's runtime; a folder gets a file named as its soname, as a program looks for it."""
     target = out / SONAME if out.is_dir() else out
     shared = ["-fPIC", "-shared", f"-Wl,-soname,{SONAME}", "-pthread", *flags, "-ldl"]
-    return compile_c([HERE / "standin_hip" / "standin_hip.c"], target, shared)
+    return compile_c(sorted((HERE / "standin_hip").glob("*.c")), target, shared)
 
 
 def compile_client(out: Path, hip: Path) -> Path:

@@ -1,9 +1,12 @@
 """Runs a program with or without the library, in an environment that holds nothing else."""
 
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +15,13 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 MIB: Final = 1 << 20
 TIMEOUT_SECONDS: Final = 120
+REGIONS: Final = Path(tempfile.mkdtemp(prefix="shim-regions-"))
+atexit.register(shutil.rmtree, REGIONS, ignore_errors=True)
+
+
+def new_region() -> Path:
+    """Make a folder for the accounts of one container; processes of several tests would share those of this machine."""
+    return Path(tempfile.mkdtemp(dir=REGIONS))
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,7 @@ class Runner:
             "PATH": os.environ["PATH"],
             "LD_AUDIT": None if self.shim is None else str(self.shim),
             "HIP_DEVICE_MEMORY_LIMIT": limit,
+            "AMVGPU_REGION": None if self.shim is None or limit is None else str(new_region()),
             **(env or {}),
         }
         return {name: value for name, value in wanted.items() if value is not None}

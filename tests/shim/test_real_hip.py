@@ -9,8 +9,12 @@ import pytest
 
 from tests.shim.running import Runner
 
-HOOKED = ["hipMalloc", "hipFree", "hipMemGetInfo", "hipDeviceTotalMem", "hipGetDeviceProperties"]
-OTHERS = ["hipGetDeviceCount", "hipGetDevice", "hipSetDevice", "hipMallocPitch", "hipGetLastError"]
+HOOKED = [
+    *("hipMalloc", "hipFree", "hipMemGetInfo", "hipDeviceTotalMem", "hipGetDeviceProperties", "hipMallocPitch"),
+    *("hipExtMallocWithFlags", "hipMallocManaged", "hipMemAllocPitch", "hipMallocArray", "hipDeviceGetAttribute"),
+    *("hipDeviceReset", "hipMallocAsync", "hipFreeAsync", "hipMemCreate", "hipMemRelease", "hipGraphDestroy"),
+]
+OTHERS = ["hipGetDeviceCount", "hipGetDevice", "hipSetDevice", "hipGetLastError"]
 NAMES = [*HOOKED, *OTHERS]
 INSTALL = ["apt-get", "install", "--no-install-recommends", "libamdhip64-5"]
 

@@ -9,6 +9,7 @@ from tests.shim.running import MIB, Runner
 
 OUT_OF_MEMORY = 2
 TERABYTE_MIB = str(1 << 20)
+PHYSICAL = 196608 * MIB
 
 
 def total(run: Runner, client: Path, limit: str) -> int:
@@ -29,8 +30,12 @@ def total(run: Runner, client: Path, limit: str) -> int:
         ("2048k", 2 * MIB),
         ("2048K", 2 * MIB),
         ("17179869184", 16384 * MIB),  # bytes
-        ("1", 1),
-        ("1k", 1024),
+        ("4096", 4096),
+        ("4095", 0),  # less than a page: nothing can be allocated
+        ("1", 0),
+        ("1k", 0),
+        ("8191", 4096),
+        ("1000000", 999424),
         ("0016m", 16 * MIB),
         ("18446744073709551615", MIB * MIB),  # the largest number: no more than the GPU has
         ("17592186044415m", MIB * MIB),
@@ -79,7 +84,7 @@ def test_what_is_no_size_refuses_everything_with_one_warning(run: Runner, client
     over = [(line["device"], line["code"]) for line in outcome.lines if line["step"] == "one-byte-over"]
     assert over == [(0, OUT_OF_MEMORY), (1, OUT_OF_MEMORY)]
     (warning,) = outcome.stderr.splitlines()
-    shown = text[:63].replace("\n", "?")
+    shown = text[:255].replace("\n", "?")
     assert warning == (
         f"amd-vgpu: warning: HIP_DEVICE_MEMORY_LIMIT='{shown}' is no memory size such as 16384m: "
         "every allocation is refused"
@@ -99,7 +104,13 @@ def test_forked_children_do_not_repeat_the_warning(run: Runner, program: Any) ->
 
 @pytest.mark.parametrize(
     "name",
-    ["HIP_DEVICE_MEMORY_LIMI", "HIP_DEVICE_MEMORY_LIMIT_0", "XHIP_DEVICE_MEMORY_LIMIT", "hip_device_memory_limit"],
+    [
+        "HIP_DEVICE_MEMORY_LIMI",
+        "HIP_DEVICE_MEMORY_LIMIT_",
+        "HIP_DEVICE_MEMORY_LIMIT_16",
+        "XHIP_DEVICE_MEMORY_LIMIT",
+        "hip_device_memory_limit",
+    ],
 )
 def test_names_that_only_look_like_it(run: Runner, client: Path, name: str) -> None:
     outcome = run(client, "report", env={name: "1m"})
@@ -132,16 +143,42 @@ def test_a_change_by_the_program_itself_has_no_effect(run: Runner, standin: Path
 
 
 @pytest.mark.parametrize(
-    ("level", "words"), [("1", ["limits", "refused"]), ("2", ["limits", "refused", "hipMalloc", "hipFree"])]
+    ("level", "words"), [("1", ["limits", "refused"]), ("2", ["limits", "refused", "allocation of", "free of"])]
 )
 def test_more_is_said_on_request(run: Runner, client: Path, level: str, words: list[str]) -> None:
     outcome = run(client, "limit", limit="1m", env={"AMVGPU_LOG": level})
     lines = outcome.stderr.splitlines()
     assert all(line.startswith("amd-vgpu: ") for line in lines)
-    for word in ("limits", "refused", "hipMalloc", "hipFree"):
+    for word in ("limits", "refused", "allocation of", "free of"):
         assert any(word in line for line in lines) is (word in words)
 
 
 @pytest.mark.parametrize("level", ["", "0", "no"])
 def test_silent_otherwise(run: Runner, client: Path, level: str) -> None:
     assert run(client, "limit", limit="1m", env={"AMVGPU_LOG": level}).stderr == ""
+
+
+def totals(run: Runner, client: Path, **limits: str) -> list[int]:
+    outcome = run(client, "report", env={"STANDIN_HIP_DEVICES": "3", **limits})
+    return [line["total"] for line in outcome.lines if "total" in line]
+
+
+def test_one_gpu_can_have_less(run: Runner, client: Path) -> None:
+    seen = totals(run, client, HIP_DEVICE_MEMORY_LIMIT="16m", HIP_DEVICE_MEMORY_LIMIT_1="4m")
+    assert seen == [16 * MIB, 4 * MIB, 16 * MIB]
+
+
+def test_one_gpu_cannot_have_more(run: Runner, client: Path) -> None:
+    assert totals(run, client, HIP_DEVICE_MEMORY_LIMIT="16m", HIP_DEVICE_MEMORY_LIMIT_1="99g") == [16 * MIB] * 3
+
+
+def test_a_limit_of_one_gpu_leaves_the_others_alone(run: Runner, client: Path) -> None:
+    assert totals(run, client, HIP_DEVICE_MEMORY_LIMIT_2="4m") == [PHYSICAL, PHYSICAL, 4 * MIB]
+
+
+def test_a_faulty_limit_of_one_gpu_refuses_everything_there(run: Runner, client: Path) -> None:
+    env: dict[str, str | None] = {"HIP_DEVICE_MEMORY_LIMIT_1": "much", "STANDIN_HIP_DEVICES": "2"}
+    outcome = run(client, "limit", limit="16m", env=env)
+    first = [(line["device"], line["bytes"], line["code"]) for line in outcome.lines if line["step"] == "one-byte-over"]
+    assert first == [(0, 1, OUT_OF_MEMORY), (1, 1, OUT_OF_MEMORY)]
+    assert "HIP_DEVICE_MEMORY_LIMIT_1='much' is no memory size" in outcome.stderr

@@ -25,6 +25,17 @@ def call(library: ctypes.CDLL, name: str) -> int:
         "hipGetDeviceProperties": (properties, 0),
         "hipMallocPitch": (ctypes.byref(pointer), ctypes.byref(size), ctypes.c_size_t(64), ctypes.c_size_t(64)),
         "hipGetLastError": (),
+        "hipExtMallocWithFlags": (ctypes.byref(pointer), ctypes.c_size_t(1 << 20), 0),
+        "hipMallocManaged": (ctypes.byref(pointer), ctypes.c_size_t(1 << 20), 1),
+        "hipMemAllocPitch": (ctypes.byref(pointer), ctypes.byref(size), ctypes.c_size_t(64), ctypes.c_size_t(64), 4),
+        "hipMallocArray": (ctypes.byref(pointer), (ctypes.c_int * 5)(32, 0, 0, 0, 2), *(ctypes.c_size_t(64),) * 2, 0),
+        "hipDeviceGetAttribute": (ctypes.byref(number), 84, 0),
+        "hipDeviceReset": (),
+        "hipMallocAsync": (ctypes.byref(pointer), ctypes.c_size_t(1 << 20), None),
+        "hipFreeAsync": (None, None),
+        "hipMemCreate": (ctypes.byref(pointer), ctypes.c_size_t(1 << 21), (ctypes.c_int * 8)(1, 0, 1), size),
+        "hipMemRelease": (None,),
+        "hipGraphDestroy": (None,),
     }
     return int(getattr(library, name)(*arguments[name]))
 

@@ -27,6 +27,12 @@ class Hip:
         code = int(self.library.hipMalloc(ctypes.byref(address), ctypes.c_size_t(size)))
         return code, address.value or 0
 
+    def malloc_async(self, size: int) -> tuple[int, int]:
+        """The same from the default pool, in the default stream."""
+        address = ctypes.c_void_p()
+        code = int(self.library.hipMallocAsync(ctypes.byref(address), ctypes.c_size_t(size), None))
+        return code, address.value or 0
+
     def pitch(self, function: str, width: int, height: int) -> tuple[int, int]:
         """The code and address of hipMallocPitch or hipMemAllocPitch."""
         address = ctypes.c_void_p()

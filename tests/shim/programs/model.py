@@ -8,6 +8,12 @@ from tests.shim.programs.hip import OUT_OF_MEMORY, Hip, emit
 STEPS = 6000
 DEVICES = 2
 UNKNOWN = 0x1000
+PAGE = 4096
+
+
+def charged(size: int) -> int:
+    """Whole pages."""
+    return -(-size // PAGE) * PAGE
 
 
 class Model:
@@ -23,12 +29,12 @@ class Model:
 
 
 def allocate(hip: Hip, model: Model, device: int, size: int) -> bool:
-    fits = size <= model.left(device)
+    fits = charged(size) <= model.left(device)
     code, address = hip.malloc(size)
     assert code == (0 if fits else OUT_OF_MEMORY), f"{size} of {model.left(device)} gives {code}"
     if fits:
         assert not any(address in held for held in model.held), "an address was handed out twice"
-        model.held[device][address] = size
+        model.held[device][address] = charged(size)
     return fits
 
 

@@ -1,6 +1,7 @@
 """Does what the arguments say, one word after the other, and reports each: script <library> <word>...
 
-malloc:N mallocpitch:WxH memallocpitch:WxH free:I (what the I-th word allocated) release:I (not through HIP)
+malloc:N mallocasync:N mallocpitch:WxH memallocpitch:WxH free:I (what the I-th word allocated)
+release:I (not through HIP)
 set-device:N info total:N last-error
 properties:NAME mapped:PATH setenv:NAME=VALUE unsetenv:NAME load:PATH (from now on another library) close
 """
@@ -35,6 +36,7 @@ class Script:
             "malloc": lambda value: self.keep(self.hip.malloc(int(value))),
             "mallocpitch": lambda value: self.keep(self.hip.pitch("hipMallocPitch", *map(int, value.split("x")))),
             "memallocpitch": lambda value: self.keep(self.hip.pitch("hipMemAllocPitch", *map(int, value.split("x")))),
+            "mallocasync": lambda value: self.keep(self.hip.malloc_async(int(value))),
             "free": lambda value: self.hip.free(self.addresses[int(value)]),
             "release": lambda value: self.hip.release(self.addresses[int(value)]),
             "set-device": lambda value: self.hip.set_device(int(value)),

@@ -8,44 +8,22 @@
  *   STANDIN_HIP_MIB      memory of each GPU in MiB; default 196608
  *   STANDIN_HIP_OTHERS_MIB memory of each GPU that other processes hold; default 0
  *   STANDIN_HIP_FAIL_FREE  while it is set, hipFree returns hipErrorUnknown and frees nothing
+ *   STANDIN_HIP_NAMELESS   while it is set, GPUs have neither PCI address nor UUID
+ *   STANDIN_HIP_RESET_KEEPS while it is set, hipDeviceReset frees nothing, as in HIP 5.2
+ *   STANDIN_HIP_PIECES     while it is set, pools cannot use what they have idle
  *   HIP_VISIBLE_DEVICES  indices of the GPUs that HIP shows, counted up to the first invalid one
  */
-#include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-typedef int hipError_t;
-enum {
-	hipSuccess = 0,
-	hipErrorInvalidValue = 1,
-	hipErrorOutOfMemory = 2,
-	hipErrorNoDevice = 100,
-	hipErrorInvalidDevice = 101,
-	hipErrorNotFound = 500,
-	hipErrorUnknown = 999
-};
+#include "standin.h"
 
-/* hipDeviceProp_tR0000: HIP headers 5.0 to 5.7, and the plain symbol in 6.x and 7.x. hipDeviceProp_tR0600: 6.0 to 7.2. */
-struct properties_r0000 {
-	char name[256];
-	size_t totalGlobalMem;
-	char rest[792 - 256 - sizeof(size_t)];
-};
-struct properties_r0600 {
-	char name[256];
-	char identity[32];
-	size_t totalGlobalMem;
-	char rest[1472 - 288 - sizeof(size_t)];
-};
-_Static_assert(sizeof(struct properties_r0000) == 792, "R0000");
-_Static_assert(sizeof(struct properties_r0600) == 1472, "R0600");
-_Static_assert(__builtin_offsetof(struct properties_r0600, totalGlobalMem) == 288, "R0600");
-
-enum { MAX_DEVICES = 64, BUCKETS = 4096, PITCH = 256 };
+enum { BUCKETS = 4096, PITCH = 256 };
 #define ADDRESS_SPACE ((size_t)1 << 43)
 #define GRANULE ((size_t)4096)
 
@@ -60,6 +38,7 @@ struct block {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int device_count;
+int physical[MAX_DEVICES];
 static size_t device_bytes;
 static size_t used[MAX_DEVICES];
 static size_t peak[MAX_DEVICES];
@@ -82,6 +61,7 @@ static int entries(const char *list)
 	return count;
 }
 
+/* What HIP_VISIBLE_DEVICES shows, and which GPU each of them is. */
 static int visible_to_hip(const char *list, int count)
 {
 	int shown = 0;
@@ -92,7 +72,7 @@ static int visible_to_hip(const char *list, int count)
 
 		if (end == list || index < 0 || index >= count)
 			break;
-		shown++;
+		physical[shown++] = (int)index;
 		list = *end == ',' ? end + 1 : end;
 	}
 	return shown;
@@ -119,6 +99,8 @@ static void start(void)
 	device_count = devices ? atoi(devices) : rocr ? entries(rocr) : 1;
 	if (device_count > MAX_DEVICES)
 		device_count = MAX_DEVICES;
+	for (int device = 0; device < device_count; device++)
+		physical[device] = device;
 	if (hip && *hip)
 		device_count = visible_to_hip(hip, device_count);
 	device_bytes = (size_t)(mib ? atol(mib) : 196608) << 20;
@@ -134,14 +116,14 @@ static void start(void)
 }
 
 /* Every public function ends here, so that hipGetLastError knows. */
-static hipError_t result(hipError_t code)
+hipError_t result(hipError_t code)
 {
 	if (code != hipSuccess)
 		last_error = code;
 	return code;
 }
 
-static hipError_t check_device(int device)
+hipError_t check_device(int device)
 {
 	pthread_once(&once, start);
 	/* HIP 5.7 answers the first call of a thread with another code than the later ones. */
@@ -238,27 +220,78 @@ hipError_t hipMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 	return hipSuccess;
 }
 
-static hipError_t allocate(void **address, size_t bytes)
+static bool take_locked(int device, size_t bytes)
+{
+	if (bytes > device_bytes - used[device])
+		return false;
+	used[device] += bytes;
+	if (used[device] > peak[device])
+		peak[device] = used[device];
+	return true;
+}
+
+bool take_memory(int device, size_t bytes)
+{
+	bool taken;
+
+	lock();
+	taken = take_locked(device, bytes);
+	unlock();
+	return taken;
+}
+
+void give_memory(int device, size_t bytes)
+{
+	lock();
+	used[device] -= bytes;
+	unlock();
+}
+
+int current(void)
+{
+	return current_device;
+}
+
+/* An address range, for which the GPU loses `bytes`. */
+hipError_t allocate_range(void **address, size_t room, int device, size_t bytes)
 {
 	hipError_t code = hipErrorOutOfMemory;
 	struct block *block = NULL;
 
 	lock();
-	if (bytes <= device_bytes - used[current_device])
-		block = new_block(bytes);
+	if (bytes <= device_bytes - used[device])
+		block = new_block(room);
 	if (block) {
+		take_locked(device, bytes);
 		block->bytes = bytes;
-		block->device = current_device;
+		block->device = device;
 		block->next = *bucket_of(block->address);
 		*bucket_of(block->address) = block;
-		used[current_device] += bytes;
-		if (used[current_device] > peak[current_device])
-			peak[current_device] = used[current_device];
 		*address = block->address;
 		code = hipSuccess;
 	}
 	unlock();
 	return code;
+}
+
+static hipError_t allocate(void **address, size_t bytes)
+{
+	return allocate_range(address, bytes, current_device, bytes);
+}
+
+hipError_t hipMemPtrGetInfo(void *address, size_t *bytes)
+{
+	hipError_t code = hipErrorInvalidValue;
+
+	lock();
+	for (struct block *block = *bucket_of(address); block; block = block->next) {
+		if (block->address == address) {
+			*bytes = block->bytes;
+			code = hipSuccess;
+		}
+	}
+	unlock();
+	return result(code);
 }
 
 /* Not part of HIP: from now on hipMalloc goes on only when this many threads are inside of it; 0 ends that. */
@@ -289,6 +322,8 @@ hipError_t hipMalloc(void **address, size_t bytes)
 	return result(code == hipSuccess ? allocate(address, bytes) : code);
 }
 
+extern __typeof__(hipMalloc) own_malloc __attribute__((alias("hipMalloc")));
+
 /* Not part of HIP: the most that this copy of the library ever held on the device. */
 size_t standin_hip_peak(int device)
 {
@@ -300,7 +335,7 @@ size_t standin_hip_peak(int device)
 	return bytes;
 }
 
-static hipError_t release(void *address)
+hipError_t release(void *address)
 {
 	hipError_t code = hipErrorInvalidValue;
 
@@ -327,7 +362,28 @@ hipError_t hipFree(void *address)
 
 	if (code != hipSuccess || !address)
 		return result(code);
-	return result(getenv("STANDIN_HIP_FAIL_FREE") ? hipErrorUnknown : release(address));
+	if (getenv("STANDIN_HIP_FAIL_FREE"))
+		return result(hipErrorUnknown);
+	return result(release_to_pool(address) ? hipSuccess : release(address));
+}
+
+hipError_t hipDeviceReset(void)
+{
+	hipError_t code = check_device(0);
+
+	if (code != hipSuccess || getenv("STANDIN_HIP_RESET_KEEPS"))
+		return result(code);
+	reset_pools(current_device);
+	for (int i = 0; i < BUCKETS; i++) {
+		struct block *next;
+
+		for (struct block *block = buckets[i]; block; block = next) {
+			next = block->next;
+			if (block->device == current_device)
+				release(block->address);
+		}
+	}
+	return hipSuccess;
 }
 
 /* Not part of HIP: frees in a way that nobody hooks. */
@@ -350,58 +406,6 @@ hipError_t hipMemAllocPitch(void **address, size_t *pitch, size_t width, size_t 
 {
 	(void)element;
 	return hipMallocPitch(address, pitch, width, height);
-}
-
-hipError_t hipGetDevicePropertiesR0600(struct properties_r0600 *properties, int device)
-{
-	size_t total = 0;
-	hipError_t code = hipDeviceTotalMem(&total, device);
-
-	if (code == hipSuccess && !properties)
-		code = hipErrorInvalidValue;
-	if (code != hipSuccess)
-		return result(code);
-	memset(properties, 0x5a, sizeof(*properties)); /* whoever writes to the wrong place shows */
-	snprintf(properties->name, sizeof(properties->name), "Stand-in GPU %d", device);
-	properties->totalGlobalMem = total;
-	return hipSuccess;
-}
-
-hipError_t hipGetDevicePropertiesR0000(struct properties_r0000 *properties, int device)
-{
-	struct properties_r0600 modern;
-	hipError_t code = properties ? hipGetDevicePropertiesR0600(&modern, device) : hipErrorInvalidValue;
-
-	if (code != hipSuccess)
-		return result(code);
-	memset(properties, 0x5a, sizeof(*properties));
-	memcpy(properties->name, modern.name, sizeof(properties->name));
-	properties->totalGlobalMem = modern.totalGlobalMem;
-	return hipSuccess;
-}
-
-hipError_t hipGetDeviceProperties(struct properties_r0000 *properties, int device)
-{
-	return hipGetDevicePropertiesR0000(properties, device);
-}
-
-hipError_t hipGetProcAddress(const char *name, void **function, int version, uint64_t flags, int *status)
-{
-	Dl_info self;
-	void *handle = NULL;
-
-	(void)version;
-	(void)flags;
-	if (!name || !function)
-		return result(hipErrorInvalidValue);
-	if (dladdr((void *)check_device, &self))
-		handle = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-	*function = handle ? dlsym(handle, name) : NULL;
-	if (handle)
-		dlclose(handle);
-	if (status)
-		*status = *function == NULL;
-	return result(*function ? hipSuccess : hipErrorNotFound);
 }
 
 hipError_t hipGetLastError(void)

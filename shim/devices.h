@@ -1,0 +1,14 @@
+/* The GPUs as all processes of the container know them, whatever HIP_VISIBLE_DEVICES makes of their numbers. */
+#ifndef AMVGPU_DEVICES_H
+#define AMVGPU_DEVICES_H
+
+#include "hook_table.h"
+
+/* False when there is no memory for a few pages. */
+bool devices_init(void);
+/* The number of region_device for HIP's number of a GPU; -1 when there is no such GPU, or there are too many. */
+int devices_number(struct hip_copy *hip, unsigned ordinal);
+/* The copy is about to be another library. */
+void devices_forget(const struct hip_copy *hip);
+
+#endif
