@@ -5,10 +5,12 @@ token, and whoever may call `/bind` decides about nodes. The kubelet's probes co
 their own that serves nothing else.
 """
 
+import asyncio
 import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -34,6 +36,7 @@ from scheduler.wire import (
 
 log = logging.getLogger(__name__)
 
+_SEEN_SECONDS: Final = 2.0
 # kube-scheduler sends whole node objects when it is not told that we cache them: 5,000 nodes of 10 KiB.
 _MAX_BODY: Final = 64 * 1024 * 1024
 
@@ -93,7 +96,19 @@ class Extender:
             self.reservations.drop(args.uid)
             log.warning("bind pod=%s/%s node=%s: %s", args.namespace, args.name, args.node, error)
             return {"Error": str(error)}
+        await self._hand_over(args.uid)
         return {"Error": ""}
+
+    async def _hand_over(self, uid: str) -> None:
+        """Let what the watch shows take the promise's place.
+
+        At once, as a promise that outlives its pod would hold room that is free. Should the watch be late, the promise
+        stays until it expires.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SEEN_SECONDS):
+                await self.state.wait_until(lambda: self.state.shows(uid))
+            self.reservations.drop(uid)
 
 
 EXTENDER: Final = web.AppKey("extender", Extender)

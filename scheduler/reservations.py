@@ -23,8 +23,8 @@ Usages = Mapping[str, GpuUsage]
 
 BIND_WITHIN: Final = 2.0
 """Seconds after which a filtered pod that was not bound is taken to have failed elsewhere in kube-scheduler."""
-SEEN_WITHIN: Final = 60.0
-"""Seconds after a bind within which its pod must have come back through the watch."""
+SEEN_WITHIN: Final = 40.0
+"""Seconds after a bind began within which it has ended, and its pod has come back through the watch."""
 
 
 @dataclass(frozen=True, slots=True)

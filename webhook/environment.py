@@ -29,6 +29,8 @@ RESERVED: Final = frozenset(
         # These two are other ways to the same mask in AMD's runtime.
         "HSA_CU_MASK_SKIP_INIT",
         "ROC_GLOBAL_CU_MASK",
+        # Where the container's processes count their memory together.
+        "AMVGPU_REGION",
     }
 )
 RESERVED_EXPECTATION: Final = (

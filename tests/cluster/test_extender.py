@@ -156,6 +156,18 @@ async def test_b6_what_filter_promised_is_not_promised_again(world: World) -> No
     assert await world.bind(pods[0]) == ""
 
 
+async def test_b7_a_pod_that_is_gone_again_holds_no_promised_room(world: World) -> None:
+    pods = [await world.pod(f"pod-{number}", gpu=1) for number in range(2)]
+    assert (await world.post("filter", {"Pod": pods[0], "NodeNames": [world.node]}))["NodeNames"] == [world.node]
+    assert await world.bind(pods[0]) == ""
+    await world.serve("pod-0")
+    await world.remove("pod-0")
+    async with asyncio.timeout(5):
+        # The extender tells nobody outside when its watch has caught up.
+        while not (await world.post("filter", {"Pod": pods[1], "NodeNames": [world.node]}))["NodeNames"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
 async def test_a_bind_records_locks_and_binds(world: World) -> None:
     pod = await world.pod("first", gpu=1, gpucores=25, gpumem=1024)
     assert await world.bind(pod) == ""

@@ -90,7 +90,7 @@ def test_b7_a_promise_that_nobody_takes_up_expires(cluster: Cluster) -> None:
 def test_a_slow_bind_keeps_its_promise(cluster: Cluster) -> None:
     cluster.filter("first", 100, "a")
     cluster.room.decide("uid-first", "a")
-    cluster.clock.now = 20 * BIND_WITHIN
+    cluster.clock.now = 15 * BIND_WITHIN
     assert cluster.clock.now < SEEN_WITHIN
     assert not cluster.filter("second", 100, "a").fitting
 

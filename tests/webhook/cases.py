@@ -216,6 +216,7 @@ REFUSED = (
             "HSA_CU_MASK",
             "HSA_CU_MASK_SKIP_INIT",
             "ROC_GLOBAL_CU_MASK",
+            "AMVGPU_REGION",
             "ROCR_VISIBLE_DEVICES",
             "HIP_VISIBLE_DEVICES",
             "HIP_DEVICE_MEMORY_LIMIT",
