@@ -9,21 +9,14 @@ from typing import Final
 
 from protocol.faults import Fault
 from protocol.names import RESOURCES
+from protocol.selection import GPU_POLICY, NO_ID, NO_TYPE, NODE_POLICY, USE_ID, USE_INDEX, USE_TYPE
 from webhook.pod import Pod
-
-NODE_POLICY: Final = "hami.io/node-scheduler-policy"
-GPU_POLICY: Final = "hami.io/gpu-scheduler-policy"
-USE_TYPE: Final = "amd.com/use-gputype"
-NO_USE_TYPE: Final = "amd.com/nouse-gputype"
-USE_UUID: Final = "amd.com/use-gpu-uuid"
-NO_USE_UUID: Final = "amd.com/nouse-gpu-uuid"
-GPU_INDEX: Final = "amd.com/gpu-index"
 
 NODE_POLICIES: Final = frozenset({"binpack", "spread"})
 GPU_POLICIES: Final = frozenset({"binpack", "spread", "mutex", "numa", "topology-aware"})
 
 # The other vendors' spelling, which HAMi reads for none of AMD's GPUs.
-_MISSPELT: Final = {"amd.com/use-gpuuuid": USE_UUID, "amd.com/nouse-gpuuuid": NO_USE_UUID}
+_MISSPELT: Final = {"amd.com/use-gpuuuid": USE_ID, "amd.com/nouse-gpuuuid": NO_ID}
 _INDEX: Final = re.compile(r"[0-9]{1,4}", re.ASCII)
 
 
@@ -82,10 +75,10 @@ _TYPES: Final[_Rule] = (_is_list, "must name at least one GPU type, several join
 _UUIDS: Final[_Rule] = (_is_list, "must name at least one GPU id, several joined by commas")
 _RULES: Final[Mapping[str, _Rule]] = {
     USE_TYPE: _TYPES,
-    NO_USE_TYPE: _TYPES,
-    USE_UUID: _UUIDS,
-    NO_USE_UUID: _UUIDS,
-    GPU_INDEX: (_is_indices, "must be the numbers of GPUs, counted from 0, joined by commas"),
+    NO_TYPE: _TYPES,
+    USE_ID: _UUIDS,
+    NO_ID: _UUIDS,
+    USE_INDEX: (_is_indices, "must be the numbers of GPUs, counted from 0, joined by commas"),
     NODE_POLICY: (_is_node_policy, "must be binpack or spread"),
     GPU_POLICY: (
         _is_gpu_policy,
