@@ -107,6 +107,7 @@ class Engine:
             name = f"{self._settings.secret}-ca"
             stored = change.apply(step, plan.world, self.own, self._settings.times, self._now(), name=name)
             await self._write(plan.secret, stored)
+        self._observations.forget(step.replicas)
         log.info("%s: %s", step.kind.name.lower(), step.reason)
         self._metrics.done(step.kind)
 

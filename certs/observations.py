@@ -1,10 +1,13 @@
 """For how long this process has seen something unchanged, by its own monotonic clock."""
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
+from typing import Final
 
 from certs.authority import fingerprint
 from certs.secret import Stored
 from certs.world import Ages, Own, World, target
+
+_REPLICA: Final = "replica"
 
 
 class Observations:
@@ -28,6 +31,14 @@ class Observations:
         ages = {key: monotonic - since for key, since in self._since.items()}
         return Ages(ages[trust], ages[overlap], {name: ages[key] for name, key in replicas.items()})
 
+    def forget(self, replicas: Collection[str]) -> None:
+        """Begin anew with these replicas: one that was struck off and is back has the whole time again."""
+        self._since = {
+            key: since
+            for key, since in self._since.items()
+            if not (isinstance(key, tuple) and key[0] == _REPLICA and key[1] in replicas)
+        }
+
 
 def _trust(world: World, stored: Stored) -> Hashable:
     """Return a key that changes with the next authority, with each change of a configuration, and with the trust."""
@@ -45,4 +56,4 @@ def _overlap(stored: Stored) -> Hashable:
 
 def _replicas(stored: Stored, own: Own) -> dict[str, Hashable]:
     wanted = target(stored, own.names)
-    return {name: ("replica", name, served, wanted) for name, served in stored.replicas.items()}
+    return {name: (_REPLICA, name, served, wanted) for name, served in stored.replicas.items()}

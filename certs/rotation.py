@@ -69,8 +69,10 @@ def _retirement(stored: Stored, own: Own, ages: Ages, times: Times) -> Step | No
 
 
 def _late(stored: Stored, own: Own) -> list[str]:
-    """Return the other replicas that do not serve what the Secret holds."""
+    """Return the other replicas that do not serve what the Secret holds, when it holds something to serve."""
     wanted = target(stored, own.names)
+    if wanted is None:
+        return []
     return [name for name, one in stored.replicas.items() if one != wanted and name != own.replica]
 
 

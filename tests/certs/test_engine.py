@@ -1,6 +1,7 @@
 """One replica, step by step: the order in which a life goes."""
 
 import base64
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -207,3 +208,17 @@ async def test_the_key_of_a_replaced_authority_is_gone(api: FakeApi) -> None:
     assert old
     assert [fingerprint(one) for one in replica.stored.previous] == [fingerprint(old.certificate)]
     assert all(base64.b64decode(value) != old.key for value in api.objects[SECRET_PATH]["data"].values())
+
+
+async def test_a_replica_that_cannot_load_is_not_struck_off_again_and_again(api: FakeApi) -> None:
+    first, stuck = Replica(api, "a"), Replica(api, "b")
+    await first.goes_on()
+    await stuck.goes_on(leader=False)
+    await first.until(90 * 86400 * 0.67)
+    assert (await stuck.engine.look(leader=False)).step.kind is Kind.LOAD  # and never does
+    said = first.stored.replicas["b"]
+    assert await first.until(first.seconds + 3600) == [Kind.FORGET]
+    item = api.objects[SECRET_PATH]
+    stored = replace(first.stored, replicas={**first.stored.replicas, "b": said})
+    api.put(SECRET_PATH, secret.encode(item, stored, namespace=NAMESPACE, name=SECRET))
+    assert await first.goes_on() == []

@@ -90,19 +90,18 @@ async def test_a1_two_replicas_that_start_at_once_agree(client: KubeClient, repl
     assert "PRIVATE" not in logs
 
 
-@pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.parametrize("content", ["", "garbage", "foreign"])
+@pytest.mark.parametrize("path", CONFIGURATIONS)
 async def test_a3_a_ca_bundle_that_somebody_changed_is_put_right(
-    client: KubeClient, replicas: Replicas, which: int, content: str
+    client: KubeClient, replicas: Replicas, path: str
 ) -> None:
     await asyncio.to_thread(replicas.start, "a")
     await at_rest(client, replicas, "a")
     before = await bundles(client)
-    wrong = _authority(timedelta(days=1)).certificate if content == "foreign" else content.encode()
-    await set_bundle(client, CONFIGURATIONS[which], wrong)
-    assert await at_rest(client, replicas, "a", MOST_TO_REPAIR) < MOST_TO_REPAIR
-    assert await bundles(client) == before
-    await create_pods(client, 1)
+    for wrong in (b"", b"garbage", _authority(timedelta(days=1)).certificate):
+        await set_bundle(client, path, wrong)
+        await at_rest(client, replicas, "a", MOST_TO_REPAIR)
+        assert await bundles(client) == before
+        await create_pods(client, 1)
 
 
 async def test_a3_applying_the_shipped_manifests_again_leaves_the_ca_bundle(
