@@ -25,6 +25,7 @@ class Clock:
 @dataclass
 class Actor:
     engine: Engine
+    looked: float
     plan: Plan | None = None
 
 

@@ -67,16 +67,9 @@ class CertificateMachine(RuleBasedStateMachine):
         certs = CertSettings(NAMESPACE, SECRET, CONFIGURATION, NAMES, replica=replica, times=TIMES)
         client = cast(KubeClient, self.model.api)
         clock = self.model.clock
-        return Actor(
-            Engine(
-                client,
-                certs,
-                tls.new_context(),
-                Metrics(),
-                now=lambda: clock.wall,
-                monotonic=lambda: clock.monotonic,
-            )
-        )
+        context, metrics = tls.new_context(), Metrics()
+        engine = Engine(client, certs, context, metrics, now=lambda: clock.wall, monotonic=lambda: clock.monotonic)
+        return Actor(engine, looked=clock.monotonic)
 
     # What replicas do
 
@@ -84,6 +77,7 @@ class CertificateMachine(RuleBasedStateMachine):
     def look(self, index: int) -> None:
         actor = self.model.actors[index]
         actor.plan = finish(actor.engine.look(leader=True))
+        actor.looked = self.model.clock.monotonic
 
     @rule(index=ACTORS, lose=st.sampled_from(["", "", "", "write", "answer"]))
     def act(self, index: int, lose: str) -> None:
@@ -124,12 +118,12 @@ class CertificateMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 5.0, 31.0, 61.0, 601.0]))
     def wait(self, seconds: float) -> None:
         """Time goes by. A replica that was about to write is not paused for longer than others wait for it."""
-        for index, actor in enumerate(self.model.actors):
-            # Whoever is misrepresented in the Secret sees that within the retention time, which is longer than
-            # the time between two looks.
+        for actor in self.model.actors:
             said = self.stored().replicas.get(actor.engine.own.replica)
-            if seconds >= TIMES.settle.total_seconds() and actor.engine.own.served != said:
-                self.go_on(index, 2)
+            misrepresented = actor.engine.own.served != said  # what it sees within the retention time
+            silent = self.model.clock.monotonic + seconds - actor.looked >= TIMES.absence.total_seconds()
+            if (misrepresented and seconds >= TIMES.settle.total_seconds()) or silent:
+                self.settle_down()
         if seconds > TIMES.retention.total_seconds():
             for actor in self.model.actors:
                 actor.plan = None
@@ -232,7 +226,7 @@ class CertificateMachine(RuleBasedStateMachine):
         """Let the replicas do whatever needs no waiting."""
         for _ in range(MOST_STEPS):
             busy = False
-            for index, actor in enumerate(self.model.actors):
+            for actor in self.model.actors:
                 self.look(index)
                 busy |= actor.plan is not None and actor.plan.step.kind is not Kind.WAIT
                 self.act(index, "")
