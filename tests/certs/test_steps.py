@@ -226,7 +226,7 @@ class CertificateMachine(RuleBasedStateMachine):
         """Let the replicas do whatever needs no waiting."""
         for _ in range(MOST_STEPS):
             busy = False
-            for actor in self.model.actors:
+            for index, actor in enumerate(self.model.actors):
                 self.look(index)
                 busy |= actor.plan is not None and actor.plan.step.kind is not Kind.WAIT
                 self.act(index, "")
