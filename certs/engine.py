@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from certs import bundle, change, secret, tls
+from certs.authority import expiry
 from certs.metrics import Metrics
 from certs.observations import Observations
 from certs.secret import Stored
@@ -127,7 +128,7 @@ class Engine:
         if stored.serving is None or served is None:
             raise ValueError("there is no certificate to load")
         tls.load(self._context, stored.serving)
-        self.own = replace(self.own, served=served)
+        self.own = replace(self.own, served=served, expires=expiry(stored.serving.certificate))
         self._metrics.loaded(stored.serving.certificate)
 
     async def _trust(self, plan: Plan) -> None:

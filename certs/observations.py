@@ -26,10 +26,14 @@ class Observations:
         """
         stored = world.stored or Stored()
         trust, overlap, replicas = _trust(world, stored), _overlap(stored), _replicas(stored, own)
-        present = {trust, overlap, *replicas.values()}
+        present = {*trust.values(), overlap, *replicas.values()}
         self._since = {key: self._since.get(key, monotonic) for key in present}
         ages = {key: monotonic - since for key, since in self._since.items()}
-        return Ages(ages[trust], ages[overlap], {name: ages[key] for name, key in replicas.items()})
+        return Ages(
+            {name: ages[key] for name, key in trust.items()},
+            ages[overlap],
+            {name: ages[key] for name, key in replicas.items()},
+        )
 
     def forget(self, replicas: Collection[str]) -> None:
         """Begin anew with these replicas: one that was struck off and is back has the whole time again."""
@@ -40,13 +44,13 @@ class Observations:
         }
 
 
-def _trust(world: World, stored: Stored) -> Hashable:
-    """Return a key that changes with the next authority, with each change of a configuration, and with the trust."""
-    if stored.next is None or not world.trusts(stored.next.certificate):
-        return "trust", None
+def _trust(world: World, stored: Stored) -> dict[str, Hashable]:
+    """Return a key for each trusted authority of the Secret, which changes with each change of a configuration."""
     # Generations tell even of changes that were taken back between two looks.
     versions = tuple(one.version for one in world.configurations if one)
-    return "trust", fingerprint(stored.next.certificate), versions
+    pairs = [pair for pair in (stored.authority, stored.next) if pair is not None and world.trusts(pair.certificate)]
+    names = [fingerprint(pair.certificate) for pair in pairs]
+    return {name: ("trust", name, versions) for name in names}
 
 
 def _overlap(stored: Stored) -> Hashable:

@@ -16,7 +16,7 @@ def rotation_step(world: World, own: Own, ages: Ages, times: Times, now: datetim
     if stored.next is not None:
         if expiry(stored.next.certificate) <= now:
             return Step(Kind.PREPARE, "the next authority has expired before its turn")
-        left = times.settle.total_seconds() - ages.trust
+        left = times.settle.total_seconds() - ages.trust.get(fingerprint(stored.next.certificate), 0.0)
         # Nobody can serve anything yet that an API server trusts.
         if left <= 0 or not (stored.authority or stored.previous):
             return Step(Kind.PROMOTE, "every webhook trusts it")

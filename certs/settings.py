@@ -66,6 +66,8 @@ class Times:
                 raise ValueError(f"{name} must not be negative")
         if self.cert_life > self.ca_life:
             raise ValueError("cert_life must not be greater than ca_life: a certificate ends with its authority")
+        if self.absence < self.settle:
+            raise ValueError("absence must not be less than settle: a replica may wait so long before it serves")
         if self.lease < 1:
             raise ValueError("lease must be at least 1 second")
 

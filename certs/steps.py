@@ -12,13 +12,15 @@ Each step is one write that fails when its object changed, so any replica can do
 to another. What takes time is measured by each replica from when it first saw it, never by comparing clocks.
 """
 
+from dataclasses import replace
 from datetime import datetime
 
 from certs import bundle
+from certs.authority import fingerprint
 from certs.rotation import rotation_step
 from certs.secret import Stored
 from certs.settings import Times
-from certs.world import Ages, Kind, Own, Step, World, target, wanted_bundle
+from certs.world import NO_HURRY, Ages, Kind, Own, Step, World, target, wanted_bundle
 
 
 def next_step(world: World, own: Own, ages: Ages, times: Times, now: datetime, *, leader: bool) -> Step:
@@ -26,25 +28,42 @@ def next_step(world: World, own: Own, ages: Ages, times: Times, now: datetime, *
 
     That there is one leader saves work; two who both believe to be it do no harm.
     """
-    step = _own_step(world, own)
+    unsettled = _unsettled(world, own, ages, times, now)
+    step = _own_step(world, own, unsettled)
     if step is None and leader:
         step = _secret_lost(world) or _drift(world) or rotation_step(world, own, ages, times, now)
-    return step or Step(Kind.WAIT, world.obstacle)
+    step = step or Step(Kind.WAIT, world.obstacle)
+    if step.kind is Kind.WAIT and unsettled > 0:
+        return replace(step, seconds=min(step.seconds, unsettled))
+    return step
 
 
-def _own_step(world: World, own: Own) -> Step | None:
+def _own_step(world: World, own: Own, unsettled: float) -> Step | None:
     stored = world.stored
     if stored is None:
         return None
     wanted = target(stored, own.names)
     said = stored.replicas.get(own.replica)
-    if wanted is not None and wanted != own.served and stored.authority and world.trusts(stored.authority.certificate):
+    if wanted is not None and wanted != own.served and unsettled <= 0:
         if own.served is None and said != wanted:
             return Step(Kind.PUBLISH, "before the first certificate is served", served=wanted)
         return Step(Kind.LOAD, "the Secret holds another certificate")
     if own.served is not None and said != own.served:
         return Step(Kind.PUBLISH, "the Secret does not say what is served", served=own.served)
     return None
+
+
+def _unsettled(world: World, own: Own, ages: Ages, times: Times, now: datetime) -> float:
+    """Return for how many seconds the stored certificate must not be served yet."""
+    authority = world.stored.authority if world.stored else None
+    if authority is None or not world.trusts(authority.certificate):
+        return NO_HURRY
+    name = fingerprint(authority.certificate)
+    if own.served is None or own.served.authority == name or (own.expires and own.expires <= now):
+        return 0.0
+    # Whoever put it into force has waited already, and so has this replica if it has seen that. It has not when
+    # somebody else wrote the Secret; then what is served now is the safe choice.
+    return times.settle.total_seconds() - ages.trust.get(name, 0.0)
 
 
 def _secret_lost(world: World) -> Step | None:

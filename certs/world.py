@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum, auto
 from typing import Final
 
@@ -91,11 +92,12 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """This replica: its name, the names that its certificate must cover, and what it serves."""
+    """This replica: its name, the names its certificate must cover, what it serves, and until when that is valid."""
 
     replica: str
     names: tuple[str, ...]
     served: Served | None = None
+    expires: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +105,12 @@ class Ages:
     """For how many seconds this replica has seen the world as it is now.
 
     Attributes:
-        trust: the next authority, and the configurations unchanged.
+        trust: authorities that all configurations trust, by fingerprint, and the configurations unchanged.
         overlap: the authority in force beside the previous ones.
         replicas: each replica with what it serves, and the certificate that it should serve.
     """
 
-    trust: float = 0.0
+    trust: Mapping[str, float] = field(default_factory=dict)
     overlap: float = 0.0
     replicas: Mapping[str, float] = field(default_factory=dict)
 

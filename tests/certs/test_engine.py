@@ -143,6 +143,8 @@ async def test_an_authority_stays_while_a_replica_serves_a_certificate_of_it(api
     await first.until(31)
     assert await first.until(1000) == []
     assert old in first.trusted()
+    assert await slow.goes_on(leader=False) == [], "it has not seen for itself that every API server trusts it"
+    slow.seconds = 30
     assert await slow.goes_on(leader=False) == [Kind.LOAD, Kind.PUBLISH]
     assert await first.goes_on() == [Kind.RETIRE, Kind.TRUST, Kind.TRUST]
 

@@ -36,6 +36,8 @@ def test_settings_that_cannot_work_are_refused() -> None:
         Times(ca_life=timedelta())
     with pytest.raises(ValueError, match="settle must not be negative"):
         Times(settle=timedelta(seconds=-1))
+    with pytest.raises(ValueError, match="absence must not be less than settle"):
+        Times(absence=timedelta(seconds=29))
     with pytest.raises(ValueError, match="lease must be at least 1 second"):
         Times(lease=0)
 
