@@ -13,6 +13,8 @@ help: ## this list
 
 bench: $(VENV) shim ## what things cost, as tables
 	$(BIN)/python -m bench.shim_cost
+	$(BIN)/python -m bench.webhook
+	$(BIN)/python -m bench.extender
 
 demo: $(VENV) shim ## the way of three pods on a real one-machine Kubernetes, shown in the terminal (root)
 	$(BIN)/python -m tests.cluster.demo

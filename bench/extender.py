@@ -6,6 +6,7 @@ cluster of this size by default; all nodes are what it asks about when few of th
 """
 
 import asyncio
+import gc
 import random
 import resource
 import statistics
@@ -102,6 +103,8 @@ async def main() -> None:
     unused = KubeClient(None, timeout=1)
     binder = Binder(unused, NodeLocks(unused, state), policies=Policies(), wait_seconds=1)
     extender = Extender.of(state, binder, Policies(), time.monotonic)
+    gc.collect()
+    gc.freeze()  # as the service does
     print(describe())
     print(f"{NODES} nodes x {GPUS} GPUs, {len(cluster.pods)} running pods: read and counted in {ready:.1f} s, ", end="")
     print(f"{(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024:.0f} MiB more")

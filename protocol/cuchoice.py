@@ -52,7 +52,7 @@ def can_choose(free: Collection[int], count: int, device: DeviceInfo) -> bool:
     if not device.divisible or count < device.least_cus or count % width or len(free) < count:
         return False
     units = free if width == 1 else _free_units(free, width)
-    return len(units) * width >= count and _hits_every_xcc(units, device.xcc_count)
+    return len(units) * width >= count and _can_hit_every_xcc(units, device.cu_count // width, device.xcc_count)
 
 
 def can_extend(held: Collection[int], free: Collection[int], count: int, device: DeviceInfo) -> bool:
@@ -122,6 +122,11 @@ def _even_choice(held: Iterable[int], units: Iterable[int], count: int, xccs: in
         chosen.append(pools[xcc].pop())
         taken[xcc] += 1
     return chosen
+
+
+def _can_hit_every_xcc(free: Collection[int], units: int, xccs: int) -> bool:
+    # Fewer are taken than any XCC has: none of them can be empty, and nothing need be looked at.
+    return units - len(free) < units // xccs or _hits_every_xcc(free, xccs)
 
 
 def _hits_every_xcc(units: Iterable[int], xccs: int) -> bool:

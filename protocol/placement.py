@@ -87,6 +87,28 @@ def place(
     )
 
 
+def obstacle(
+    demands: Sequence[ContainerDemand], usages: Iterable[GpuUsage], policy: Policy, selection: Selection = ANY
+) -> Refusal | None:
+    """Return why `place` would refuse, or None where it would not: cheaper, and asked for every node."""
+    asking = [demand for demand in demands if demand.gpus]
+    if len(asking) != 1:
+        outcome = place(demands, usages, policy, selection)
+        return outcome if isinstance(outcome, Refusal) else None
+    # One container takes any GPUs that fit it, so there is nothing to choose before it is known that enough do.
+    (demand,) = asking
+    fitting, refusals = 0, []
+    for usage in usages:
+        refusal = _Candidate(usage, selection).obstacle(demand)
+        if refusal is not None:
+            refusals.append(refusal)
+            continue
+        fitting += 1
+        if fitting == demand.gpus:
+            return None
+    return _refusal(demand, fitting, refusals)
+
+
 def _size(demand: ContainerDemand) -> tuple[float, float, int]:
     whole = float("inf")
     cores = whole if demand.cores_percent is None else demand.cores_percent

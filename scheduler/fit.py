@@ -3,27 +3,21 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
-from protocol.placement import Placement, Refusal
+from protocol.placement import Refusal
 from protocol.policy import Policy
 from protocol.usage import GpuUsage
 from scheduler.request import Request
+from scheduler.reservations import Reservations
 from scheduler.wire import MAX_SCORE
 
 Usages = Mapping[str, GpuUsage]
+_Answers = dict[str, tuple[Usages, Refusal | None]]
 
 NOT_REGISTERED: Final = Refusal("node has no registered AMD GPU", permanent=True)
 _SHAPES_KEPT: Final = 64
 PROMISED: Final = Refusal("GPU room is promised to a pod that is being bound")
-
-
-class Room(Protocol):
-    """What is taken on nodes, promises included; see `Reservations`."""
-
-    def sure_usages(self, node: str, *, but: str) -> Usages: ...  # noqa: D102
-    def likely_usages(self, node: str, *, but: str) -> Usages: ...  # noqa: D102
-    def undecided(self, node: str, *, but: str) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +46,9 @@ class Fits:
     A large cluster is asked about the same few shapes again and again, and between two pods only a few nodes change.
     """
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
-        self._known: OrderedDict[Hashable, dict[str, tuple[Usages, Placement | Refusal]]] = OrderedDict()
+    def __init__(self, reservations: Reservations) -> None:
+        self._reservations = reservations
+        self._known: OrderedDict[Hashable, _Answers] = OrderedDict()
 
     def judge(self, request: Request, nodes: Iterable[str]) -> Verdict:
         """Return which of the nodes have room for the pod.
@@ -64,39 +58,37 @@ class Fits:
             nodes: names of the candidates.
         """
         verdict = Verdict()
-        own = request.pod.uid
+        room = self._reservations.room(but=request.pod.uid)
         known = self._answers(request.shape)
         for node in nodes:
-            outcome = self._outcome(known, request, node, self._room.sure_usages(node, but=own))
-            if isinstance(outcome, Placement):
+            refusal = _refusal(known, request, node, room.sure(node))
+            if refusal is None:
                 verdict.fitting.append(node)
                 continue
-            if not outcome.permanent and self._room.undecided(node, but=own):
-                outcome = request.place(self._room.likely_usages(node, but=own))
-            if isinstance(outcome, Refusal):
-                verdict.refused[node] = outcome
-            else:
+            if not refusal.permanent and room.undecided(node):
+                refusal = request.obstacle(room.likely(node))
+            if refusal is None:
                 verdict.open.append(node)
+            else:
+                verdict.refused[node] = refusal
         return verdict
 
-    def _answers(self, shape: Hashable) -> dict[str, tuple[Usages, Placement | Refusal]]:
+    def _answers(self, shape: Hashable) -> _Answers:
         known = self._known.setdefault(shape, {})
         self._known.move_to_end(shape)
         if len(self._known) > _SHAPES_KEPT:
             self._known.popitem(last=False)
         return known
 
-    @staticmethod
-    def _outcome(
-        known: dict[str, tuple[Usages, Placement | Refusal]], request: Request, node: str, usages: Usages
-    ) -> Placement | Refusal:
-        before = known.get(node)
-        # A usage that changed is another object; the old one is kept alive here, so the identity is not used again.
-        if before is not None and before[0] is usages:
-            return before[1]
-        outcome = request.place(usages) if usages else NOT_REGISTERED
-        known[node] = (usages, outcome)
-        return outcome
+
+def _refusal(known: _Answers, request: Request, node: str, usages: Usages) -> Refusal | None:
+    before = known.get(node)
+    # A usage that changed is another object; the old one is kept alive here, so the identity is not used again.
+    if before is not None and before[0] is usages:
+        return before[1]
+    refusal = request.obstacle(usages) if usages else NOT_REGISTERED
+    known[node] = (usages, refusal)
+    return refusal
 
 
 class Scores:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from protocol.demand import ContainerDemand, read_demand
-from protocol.placement import Placement, Refusal, place
+from protocol.placement import Placement, Refusal, obstacle, place
 from protocol.pods import Json, PodRef, annotations
 from protocol.policy import Policy
 from protocol.selection import GPU_POLICY, NODE_POLICY, Selection, read_policy, read_selection
@@ -62,3 +62,7 @@ class Request:
     def place(self, usages: Mapping[str, GpuUsage]) -> Placement | Refusal:
         """Return where it goes on a node with this usage by device id."""
         return place(self.demands, usages.values(), self.policies.gpu, self.selection)
+
+    def obstacle(self, usages: Mapping[str, GpuUsage]) -> Refusal | None:
+        """Return why it does not fit on a node with this usage by device id, or None where it does."""
+        return obstacle(self.demands, usages.values(), self.policies.gpu, self.selection)

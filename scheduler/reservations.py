@@ -11,8 +11,8 @@ A promise ends when the pod is seen on its node, when its bind fails, or when no
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from protocol.placement import Placement
@@ -27,12 +27,67 @@ SEEN_WITHIN: Final = 40.0
 """Seconds after a bind began within which it has ended, and its pod has come back through the watch."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Promise:
     request: Request
     nodes: frozenset[str]
     expires: float
-    settled: asyncio.Event = field(compare=False)
+    settled: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True)
+class _Charged:
+    """A node's usage with promises on it, as it was last counted."""
+
+    before: Usages
+    promises: tuple[_Promise, ...]
+    usages: Usages
+
+
+class Room:
+    """The usage of nodes with what is promised on them, at one moment.
+
+    Args:
+        usages: gives the usage of a node's GPUs by device id, as the watch shows it.
+        promises: that count.
+        charged: what was counted before, by node; kept up to date.
+    """
+
+    def __init__(
+        self, usages: Callable[[str], Usages], promises: tuple[_Promise, ...], charged: dict[str, _Charged]
+    ) -> None:
+        self._usages = usages
+        self._promises = promises
+        self._charged = charged
+
+    def sure(self, node: str) -> Usages:
+        """Return a node's usage with all that is promised on it, whether or not it will end there."""
+        usages = self._usages(node)
+        promises = tuple(promise for promise in self._promises if node in promise.nodes)
+        if not promises or not usages:
+            self._charged.pop(node, None)
+            return usages
+        known = self._charged.get(node)
+        if known is None or known.before is not usages or known.promises != promises:
+            known = self._charged[node] = _Charged(usages, promises, _charge(usages, promises))
+        return known.usages
+
+    def likely(self, node: str) -> Usages:
+        """Return a node's usage with what can end nowhere else."""
+        return _charge(self._usages(node), [promise for promise in self._promises if promise.nodes == {node}])
+
+    def undecided(self, node: str) -> bool:
+        """Return whether a pod may yet end on this node or another."""
+        return any(node in promise.nodes and len(promise.nodes) > 1 for promise in self._promises)
+
+
+def _charge(usages: Usages, promises: Iterable[_Promise]) -> Usages:
+    charged = {device_id: usage.copy() for device_id, usage in usages.items()}
+    for promise in promises:
+        placement = promise.request.place(charged)
+        if isinstance(placement, Placement):
+            charge(charged, placement.holding(promise.request.demands), promise.request.pod)
+    return charged
 
 
 class Reservations:
@@ -54,6 +109,7 @@ class Reservations:
         self._is_seen = is_seen
         self._clock = clock
         self._promises: dict[str, _Promise] = {}
+        self._charged: dict[str, _Charged] = {}
 
     def promise(self, request: Request, nodes: frozenset[str]) -> None:
         """Reserve room for a pod on one of these nodes, in place of what it was promised before."""
@@ -74,22 +130,13 @@ class Reservations:
         if promise is not None:
             promise.settled.set()
 
-    def sure_usages(self, node: str, *, but: str = "") -> Usages:
-        """Return a node's usage with all that is promised on it, whether or not it will end there.
+    def room(self, *, but: str = "") -> "Room":
+        """Return the room of all nodes as it is now.
 
         Args:
-            node: its name.
             but: uid of the pod that asks, whose own promise does not count.
         """
-        return self._with(node, [promise for promise in self._live(but) if node in promise.nodes])
-
-    def likely_usages(self, node: str, *, but: str = "") -> Usages:
-        """Return a node's usage with what can end nowhere else."""
-        return self._with(node, [promise for promise in self._live(but) if promise.nodes == {node}])
-
-    def undecided(self, node: str, *, but: str = "") -> bool:
-        """Return whether a pod may yet end on this node or another."""
-        return any(node in promise.nodes and len(promise.nodes) > 1 for promise in self._live(but))
+        return Room(self._usages, tuple(self._live(but)), self._charged)
 
     async def any_settled(self, *, but: str = "") -> None:
         """Return when one of the undecided promises was decided, dropped or has expired."""
@@ -114,14 +161,3 @@ class Reservations:
                 self.drop(uid)
             elif uid != but:
                 yield promise
-
-    def _with(self, node: str, promises: list[_Promise]) -> Usages:
-        usages = self._usages(node)
-        if not promises or not usages:
-            return usages
-        charged = {device_id: usage.copy() for device_id, usage in usages.items()}
-        for promise in promises:
-            placement = promise.request.place(charged)
-            if isinstance(placement, Placement):
-                charge(charged, placement.holding(promise.request.demands), promise.request.pod)
-        return charged

@@ -12,7 +12,7 @@ from protocol.allocation import AllocationError
 from protocol.claim import container_cus, pod_claims
 from protocol.demand import Role, read_demand
 from protocol.devices import DeviceInfo
-from protocol.placement import Placement, Refusal, place
+from protocol.placement import Placement, Refusal, obstacle, place
 from protocol.pods import Holding, PodRef, read_holding
 from protocol.policy import Policy
 from protocol.usage import GpuUsage, node_usage
@@ -24,7 +24,12 @@ SECOND = replace(MI300X, id="GPU-0000000000000002", index=1)
 def placed(spec: dict[str, Any], *devices: DeviceInfo, pods: tuple[dict[str, Any], ...] = (), policy: Policy = Policy.BINPACK) -> Placement | Refusal:  # fmt: skip  # noqa: E501
     usages, unreadable = node_usage(devices, pods)
     assert not unreadable
-    return place(read_demand(spec), usages.values(), policy)
+    demands = read_demand(spec)
+    outcome = place(demands, usages.values(), policy)
+    # The cheaper question has the same answer, for every pod and node of these tests.
+    refusal = obstacle(demands, usages.values(), policy)
+    assert refusal == (outcome if isinstance(outcome, Refusal) else None)
+    return outcome
 
 
 def accepted(outcome: Placement | Refusal) -> Placement:
