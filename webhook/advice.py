@@ -7,6 +7,7 @@ from webhook.pod import Pod, other_scheduler
 from webhook.privilege import privilege_warnings
 from webhook.selection import selection_warnings
 from webhook.settings import WebhookSettings
+from webhook.spelling import spelling_warnings
 
 
 def pod_warnings(
@@ -21,12 +22,13 @@ def pod_warnings(
         prefix: what comes before `metadata` and `spec` in field paths.
     """
     view = Pod.of(pod, prefix)
+    misunderstood = [*selection_warnings(view), *spelling_warnings(view)]
     if not view.gpu_containers:
-        return selection_warnings(view)
+        return misunderstood
     chosen = other_scheduler(view.spec, settings.scheduler_name)
     return [
         *([_scheduler_warning(view, chosen, settings)] if chosen else []),
-        *selection_warnings(view),
+        *misunderstood,
         *environment_warnings(view),
         *privilege_warnings(view),
         *(hints.warnings(view) if hints and not chosen else []),

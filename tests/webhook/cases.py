@@ -522,6 +522,34 @@ WARNED = (
         noted(pod(gpu_container(gpu="1")), **{"amd.com/use-gpuuuid": "x"}),
         (f"{_note('amd.com/use-gpuuuid')}: is not read; write amd.com/use-gpu-uuid",),
     ),
+    *(
+        Warned(
+            f"misspelt_resource_{wrong}",
+            pod(gpu_container(gpu="1"), plain_container() | {"resources": {kind: {f"amd.com/{wrong}": "1"}}}),
+            (
+                (
+                    f"spec.containers[1].resources.{kind}[amd.com/{wrong}]: is not read, and no node has it; "
+                    f"write amd.com/{right}"
+                ),
+            ),
+        )
+        for wrong, kind, right in (
+            ("gpumemory", "limits", "gpumem"),
+            ("gpu-mem", "requests", "gpumem"),
+            ("gpucore", "limits", "gpucores"),
+            ("gpus", "limits", "gpu"),
+        )
+    ),
+    Warned(
+        "a_misspelt_resource_alone",
+        pod(gpu_container(gpumems="1")),
+        (
+            (
+                "spec.containers[0].resources.limits[amd.com/gpumems]: is not read, and no node has it; "
+                "write amd.com/gpumem"
+            ),
+        ),
+    ),
 )
 
 ALLOWED = (
@@ -529,6 +557,10 @@ ALLOWED = (
     ("cuda_visible_devices", pod(_env(_var("CUDA_VISIBLE_DEVICES", "0")))),
     ("ld_preload", pod(_env(_var("LD_PRELOAD", "/jemalloc.so")))),
     ("variables_without_gpu", pod(gpu_container(gpu="1"), plain_container() | {"env": [_var("HSA_CU_MASK")]})),
+    *(
+        (f"another_resource_{name}", pod(gpu_container(gpu="1", **{name: "1"})))
+        for name in ("cpx_nps4", "spx_nps1", "n" * 5000)
+    ),
     ("not_privileged", pod(gpu_container(gpu="1") | {"securityContext": {"privileged": False}})),
     ("other_hami_annotations", noted(pod(gpu_container(gpu="1")), **{"hami.io/webhook": "ignore"})),
     *(
