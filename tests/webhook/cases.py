@@ -558,7 +558,7 @@ ALLOWED = (
     ("ld_preload", pod(_env(_var("LD_PRELOAD", "/jemalloc.so")))),
     ("variables_without_gpu", pod(gpu_container(gpu="1"), plain_container() | {"env": [_var("HSA_CU_MASK")]})),
     *(
-        (f"another_resource_{name}", pod(gpu_container(gpu="1", **{name: "1"})))
+        (f"another_resource_{name}", pod(plain_container() | {"resources": {"limits": {f"amd.com/{name}": "1"}}}))
         for name in ("cpx_nps4", "spx_nps1", "n" * 5000)
     ),
     ("not_privileged", pod(gpu_container(gpu="1") | {"securityContext": {"privileged": False}})),
