@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.build import DAEMONS, build
+from tests.cluster import debian_source, go_modules
+from tests.cluster.build import DAEMONS
 from tests.cluster.errors import ClusterUnavailable
 from tests.cluster.packages import TO_RUN, ensure_packages
 
 ASSETS = "KUBEBUILDER_ASSETS"
+KUBERNETES = "KUBERNETES"
+OLD, RECENT = "1.20", "1.35"
+RELEASES = {OLD: debian_source.RELEASE, RECENT: go_modules.RELEASE}
 
 
 @dataclass(frozen=True)
@@ -31,16 +35,28 @@ class Binaries:
         return self.minor < 24
 
 
-def find_binaries() -> Binaries:
-    """Return the daemons from KUBEBUILDER_ASSETS or PATH if all are there, else the built ones."""
+def find_binaries(release: str = "") -> Binaries:
+    """Return the daemons of a release.
+
+    Args:
+        release: one of `RELEASES`, which are built; else the one that KUBERNETES names in the environment; else those
+            of KUBEBUILDER_ASSETS or PATH if all are there; else the old one.
+    """
     ensure_packages(TO_RUN)
-    for search in _search_paths():
+    release = release or os.environ.get(KUBERNETES, "")
+    if release and release not in RELEASES:
+        raise ClusterUnavailable(f"{KUBERNETES}={release}: must be one of {', '.join(RELEASES)}")
+    return _of(*_found(release))
+
+
+def _found(release: str) -> list[Path]:
+    for search in () if release else _search_paths():
         found = [shutil.which(name, path=search) for name in DAEMONS]
         paths = [Path(path) for path in found if path]
         if len(paths) == len(DAEMONS):
-            return _of(*paths)
-    folder = build()
-    return _of(*(folder / name for name in DAEMONS))
+            return paths
+    folder = RELEASES[release or OLD].build()
+    return [folder / name for name in DAEMONS]
 
 
 def _search_paths() -> Iterator[str]:

@@ -33,6 +33,7 @@ class Cluster:
 
     Args:
         node: whether pods can run.
+        kubernetes: a release of `binaries.RELEASES`; by default what `find_binaries` finds.
         apiserver_args: more arguments for kube-apiserver.
         log_folder: where the logs go; by default into the state folder, which vanishes at the end.
     """
@@ -45,8 +46,14 @@ class Cluster:
     _control_plane: ControlPlane
 
     def __init__(
-        self, *, node: bool = True, apiserver_args: Sequence[str] = (), log_folder: Path | None = None
+        self,
+        *,
+        node: bool = True,
+        kubernetes: str = "",
+        apiserver_args: Sequence[str] = (),
+        log_folder: Path | None = None,
     ) -> None:
+        self._kubernetes = kubernetes
         self._with_node = node
         self._apiserver_args = tuple(apiserver_args)
         self._log_folder = log_folder
@@ -66,7 +73,7 @@ class Cluster:
         """Start everything; return when the node is Ready and pods can be created."""
         if os.geteuid() != 0:
             raise ClusterUnavailable("a cluster needs root: it makes namespaces, mounts and cgroups")
-        self.binaries = find_binaries()
+        self.binaries = find_binaries(self._kubernetes)
         self.state = Path(tempfile.mkdtemp(prefix="amdvgpu-", dir=STATE_PARENT))
         self._branch = Branch(f"amdvgpu-{secrets.token_hex(4)}")
         self._janitor = Janitor(self.state, self._branch)

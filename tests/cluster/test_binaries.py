@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import binaries, build, packages
+from tests.cluster import binaries, build, debian_source, go_modules, packages
 from tests.cluster.errors import ClusterError, ClusterUnavailable
 
 NOT_THERE = {"zz-package": "zz-command", "yy-package": "/yy/file"}
@@ -14,8 +14,9 @@ NOT_THERE = {"zz-package": "zz-command", "yy-package": "/yy/file"}
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(build, "ensure_packages", lambda _: None)
-    monkeypatch.setattr(build, "_compile", lambda *_: pytest.fail("a test must not compile Kubernetes"))
+    monkeypatch.setattr(debian_source, "ensure_packages", lambda _: None)
+    for source in (debian_source, go_modules):
+        monkeypatch.setattr(source, "run_logged", lambda *_, **__: pytest.fail("a test must not compile Kubernetes"))
     return tmp_path / "amd-vgpu"
 
 
@@ -51,20 +52,45 @@ def test_daemons_of_the_assets_folder_come_first(tmp_path: Path, monkeypatch: py
     assert (found.kubelet, found.minor) == (tmp_path / "path" / "kubelet", 22)
 
 
-def test_built_daemons_are_kept(cache: Path) -> None:
-    fake_daemons(build.built_folder(), "v1.20.2")
-    assert build.build() == build.built_folder()
-    assert cache in build.built_folder().parents
+@pytest.mark.parametrize("release", binaries.RELEASES.values(), ids=binaries.RELEASES)
+def test_built_daemons_are_kept(cache: Path, release: build.Release) -> None:
+    fake_daemons(release.folder, f"v{release.version}")
+    assert release.build() == release.folder
+    assert cache in release.folder.parents
 
 
-def test_failed_build_leaves_nothing_half_done(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("cache")
+def test_a_release_is_named_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binaries, "ensure_packages", lambda _: None)
+    monkeypatch.delenv("KUBERNETES", raising=False)
+    for release in binaries.RELEASES.values():
+        fake_daemons(release.folder, f"v{release.version}")
+    assert (binaries.find_binaries().minor, binaries.find_binaries("1.35").minor) == (20, 35)
+    monkeypatch.setenv("KUBERNETES", "1.35")
+    assert binaries.find_binaries().minor == 35
+    monkeypatch.setenv("KUBERNETES", "1.7")
+    with pytest.raises(ClusterUnavailable, match=r"KUBERNETES=1\.7: must be one of 1\.20, 1\.35"):
+        binaries.find_binaries()
+
+
+@pytest.mark.usefixtures("cache")
+def test_an_old_go_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = tmp_path / "go"
+    go.write_text("#!/bin/sh\necho go version go1.19.8 linux/amd64\n")
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ClusterUnavailable, match=r"Go 1\.25 or newer, which is not in PATH"):
+        go_modules.RELEASE.build()
+
+
+def test_failed_build_leaves_nothing_half_done(cache: Path) -> None:
     def fail(scratch: Path, log: Path) -> Path:
         (scratch / "half").mkdir()
         raise ClusterError(f"no network, see {log}")
 
     (cache / "build-killed").mkdir(parents=True)
-    monkeypatch.setattr(build, "_fetch_source", fail)
+    release = build.Release("1.99.0", 1, fail)
     with pytest.raises(ClusterUnavailable, match="no network"):
-        build.build()
-    assert not build.is_built()
+        release.build()
+    assert not release.is_built
     assert [entry.name for entry in cache.iterdir() if entry.is_dir()] == []
