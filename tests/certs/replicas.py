@@ -4,7 +4,6 @@ The services run beside the cluster, as the harness has no kube-proxy: a TCP for
 """
 
 import asyncio
-import os
 import random
 import ssl
 import sys
@@ -15,8 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from certs import bundle, secret
 from certs.authority import fingerprint
 from certs.secret import Stored
@@ -25,9 +22,8 @@ from certs.world import target, wanted_bundle
 from kube import paths
 from kube.client import KubeClient, KubeError, NotFoundError
 from protocol.names import RESOURCE_GPU, SCHEDULER_NAME
+from tests.cluster.availability import running_cluster
 from tests.cluster.cluster import Cluster
-from tests.cluster.conftest import LOGS, REQUIRE
-from tests.cluster.errors import ClusterUnavailable
 from tests.cluster.network import free_port, free_ports
 from tests.cluster.process import Service
 from tests.cluster.product import manifests
@@ -48,20 +44,10 @@ SECONDS: Final = 30.0
 
 @contextmanager
 def control_plane() -> Iterator[Cluster]:
-    """Run a cluster without a node; where none can run, tests skip, or fail if REQUIRE_CLUSTER=1."""
-    logs = os.environ.get(LOGS)
-    cluster = Cluster(node=False, log_folder=Path(logs) if logs else None)
-    try:
-        cluster.start()
-    except ClusterUnavailable as reason:
-        if os.environ.get(REQUIRE) == "1":
-            pytest.fail(f"no cluster: {reason}", pytrace=False)
-        pytest.skip(f"no cluster: {reason}")
-    try:
+    """Run a cluster without a node."""
+    with running_cluster(node=False) as cluster:
         cluster.create_namespace(PODS)
         yield cluster
-    finally:
-        cluster.stop()
 
 
 class Forwarder:

@@ -103,6 +103,22 @@ def product_image(name: str, *, archive: Path) -> Path:
     return _configured(archive, {"Entrypoint": list(recipe.entrypoint), "User": recipe.user})
 
 
+def script_image(name: str, files: Mapping[str, Path], script: str, *, archive: Path) -> Path:
+    """Write a docker-archive of an image that runs a script which needs nothing but the standard library.
+
+    Args:
+        name: the image's full name, registry and tag included.
+        files: path in the image -> file of this machine; what shared libraries among them need comes along.
+        script: which of them is run.
+        archive: the file to write.
+    """
+    content = {**_python(), **files}
+    with tempfile.TemporaryDirectory(prefix="python-image-") as folder:
+        content |= _bytecode(content, Path(folder))
+        content |= _shared_libraries(content)
+        return build_image(name, content, (_INTERPRETER, "-u", script), archive=archive)
+
+
 def _python() -> dict[str, Path]:
     """The interpreter, which finds its library by its own place, and the standard library."""
     interpreter = Path(sys.executable).resolve()

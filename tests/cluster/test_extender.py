@@ -16,6 +16,7 @@ from protocol.lock import NodeLock
 from protocol.names import BIND_PHASE, CU_ALLOCATED, NODE_LOCK, NODE_REGISTER, PHASE_SUCCESS
 from protocol.pods import annotations, node_name
 from scheduler import nodelock
+from scheduler.leader import LeaderSettings
 from scheduler.server import SchedulerSettings, run
 from tests.cluster.cluster import Cluster
 from tests.cluster.network import free_port
@@ -64,6 +65,10 @@ class World:
         self._pods.append(name)
         return await self.client.create(paths.pods(SPACE), body)
 
+    async def filter(self, pod: Json) -> Json:
+        answer: Json = await self.post("filter", {"Pod": pod, "NodeNames": [self.node]})
+        return answer
+
     async def bind(self, pod: Json) -> str:
         metadata = pod["metadata"]
         body = {"PodName": metadata["name"], "PodNamespace": SPACE, "PodUID": metadata["uid"], "Node": self.node}
@@ -111,7 +116,8 @@ async def world(client: KubeClient, space: str, request: pytest.FixtureRequest) 
     body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": register}}
     await client.create(paths.NODES, body)
     port, health, stop = free_port(), free_port(), asyncio.Event()
-    settings = SchedulerSettings(port=port, health_port=health, bind_wait_seconds=WAIT_SECONDS)
+    leader = LeaderSettings(namespace=SPACE, lease=name, kube_scheduler_lease="")
+    settings = SchedulerSettings(port=port, health_port=health, bind_wait_seconds=WAIT_SECONDS, leader=leader)
     async with asyncio.TaskGroup() as tasks, aiohttp.ClientSession(f"http://127.0.0.1:{port}/") as http:
         tasks.create_task(run(settings, client, stop))
         await until_ready(http)
@@ -126,7 +132,7 @@ async def until_ready(http: aiohttp.ClientSession) -> None:
         while True:
             try:
                 async with http.get("readyz") as response:
-                    if response.status == 200:
+                    if await response.text() == "active\n":
                         return
             except aiohttp.ClientConnectionError:
                 pass
@@ -154,6 +160,28 @@ async def test_b6_what_filter_promised_is_not_promised_again(world: World) -> No
     assert [answer["NodeNames"] for answer in answers] == [[world.node], []]
     assert answers[1]["FailedNodes"] == {world.node: "GPU compute units: 122 free, 182 asked"}
     assert await world.bind(pods[0]) == ""
+
+
+async def test_hami_1393_a_quota_counts_times_the_gpus_and_its_numbers_reach_the_pod(world: World) -> None:
+    quotas = f"/api/v1/namespaces/{SPACE}/resourcequotas"
+    hard = {"limits.amd.com/gpumem": "4k", "requests.amd.com/gpucores": "100"}
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpu-team"}, "spec": {"hard": hard}}
+    first = await world.pod("first", gpu=1, gpucores=25, gpumem=1024)
+    assert await world.bind(first) == ""
+    await world.client.create(quotas, body)
+    # To the API server a container of two GPUs is 2000 MiB and 30 %; a pod may name more than all that is left.
+    double = await world.pod("double", gpu=2, gpucores=30, gpumem=2000)
+    single = await world.pod("single", gpu=1, gpucores=30, gpumem=2000)
+    reason = "quota gpu-team: limits.amd.com/gpumem: 1024 of 4000 MiB used, 4000 asked"
+    try:
+        async with asyncio.timeout(5):
+            # The extender tells nobody outside when its watch has caught up.
+            while (answer := await world.filter(double))["FailedNodes"] != {world.node: reason}:
+                assert answer["FailedNodes"] == {world.node: "GPUs: 1 on the node, 2 asked"}
+                await asyncio.sleep(0.05)
+        assert (await world.filter(single))["NodeNames"] == [world.node]
+    finally:
+        await world.client.delete(f"{quotas}/gpu-team")
 
 
 async def test_b7_a_pod_that_is_gone_again_holds_no_promised_room(world: World) -> None:

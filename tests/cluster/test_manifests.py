@@ -86,7 +86,7 @@ def process_status(product: Deployed, pod: str, container: str) -> dict[str, str
 
 def test_every_pod_is_ready_and_none_was_started_twice(product: Deployed) -> None:
     pods = product.service_pods()
-    assert sorted(component(pod) for pod in pods) == ["plugin", "scheduler", "webhook", "webhook"]
+    assert sorted(component(pod) for pod in pods) == ["plugin", "scheduler", "scheduler", "webhook", "webhook"]
     for pod in pods:
         assert has_condition(pod, "Ready"), pod["metadata"]["name"]
         assert {one["restartCount"] for one in pod["status"]["containerStatuses"]} == {0}
@@ -120,12 +120,12 @@ def test_nobody_can_write_to_a_root_file_system(product: Deployed) -> None:
 
 
 def test_only_the_pod_itself_reaches_the_extender(product: Deployed) -> None:
-    (pod,) = product.service_pods("scheduler")
-    address = pod["status"]["podIP"]
-    (health,) = (port["containerPort"] for one in pod["spec"]["containers"] for port in one.get("ports", ()))
-    socket.create_connection((address, health), timeout=5).close()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((address, EXTENDER_PORT), timeout=5)
+    for pod in product.service_pods("scheduler"):
+        address = pod["status"]["podIP"]
+        (health,) = (port["containerPort"] for one in pod["spec"]["containers"] for port in one.get("ports", ()))
+        socket.create_connection((address, health), timeout=5).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((address, EXTENDER_PORT), timeout=5)
 
 
 def test_nothing_that_they_try_is_forbidden(product: Deployed) -> None:
