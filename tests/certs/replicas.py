@@ -115,7 +115,7 @@ class Replicas:
         """An installation as new: no replica, no Secret, no Lease, no caBundle."""
         for name in tuple(self._running):
             self.stop(name)
-        objects = manifests(webhook_port=self.port)
+        objects = manifests(webhook_port=self.port, minor=self.cluster.binaries.minor)
         self.cluster.kubectl("delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all")
         self.cluster.apply(objects)
         for kind, name in (("secret", PLACE.secret), ("lease", "amd-vgpu-webhook")):

@@ -1,7 +1,7 @@
 """Clusters for tests: where none can run, tests skip and say why, or fail if REQUIRE_CLUSTER=1."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,10 +15,13 @@ LOGS = "CLUSTER_LOGS"
 
 
 @contextmanager
-def running_cluster(*, node: bool = True, kubernetes: str = "") -> Iterator[Cluster]:
+def running_cluster(
+    *, node: bool = True, kubernetes: str = "", apiserver_args: Sequence[str] = ()
+) -> Iterator[Cluster]:
     """Run a cluster for the time of the block; see `Cluster` for the arguments."""
     logs = os.environ.get(LOGS)
-    cluster = Cluster(node=node, kubernetes=kubernetes, log_folder=Path(logs) if logs else None)
+    folder = Path(logs) if logs else None
+    cluster = Cluster(node=node, kubernetes=kubernetes, apiserver_args=apiserver_args, log_folder=folder)
     try:
         cluster.start()
     except ClusterUnavailable as reason:

@@ -101,6 +101,11 @@ def overlay(product: Deployed, folder: Path) -> Object:
             # The machine's /usr/local is not the cluster's own: the library's folder is in the cluster's state folder.
             _merge("DaemonSet", "plugin", _host_path("library", product.library_dir, "DirectoryOrCreate")),
             _argument("Deployment", "webhook", f"--library-dir={product.library_dir}"),
+            # Nor is its /run: the kubelet has to find the pods' folders under the path that the plugin names.
+            _merge(
+                "DaemonSet", "plugin", _host_path("here", product.run_dir, "DirectoryOrCreate", mounted_in="plugin")
+            ),
+            _argument("DaemonSet", "plugin", f"--run-dir={product.run_dir}"),
             # There is no GPU in the machine's /sys and /dev, which stay mounted: the made ones are told to the plugin.
             # Its own path is also the one that the kubelet finds the devices by.
             _merge("DaemonSet", "plugin", _host_path("made", product.tree, "Directory", mounted_in="plugin")),

@@ -155,4 +155,6 @@ class Node:
                 ("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available"), "0%"
             ),
             "imageGCHighThresholdPercent": 100,
+            # Newer kubelets refuse a machine with the first version of cgroups, unless told not to.
+            **({"failCgroupV1": False} if self._binaries.minor >= 31 else {}),
         }

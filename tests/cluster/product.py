@@ -26,6 +26,7 @@ from tests.trees import MadeGpu, make_tree
 Object = dict[str, Any]
 
 BASE: Final = Path(__file__).resolve().parents[2] / "manifests/base"
+WITH_MATCH_CONDITIONS: Final = BASE.parent / "overlays/kubernetes-1.28"
 PODS: Final = Path(__file__).parent / "pods"
 CLIENT_IMAGE: Final = "docker.io/local/hip-client:1"
 NAMESPACE: Final = "amd-vgpu"
@@ -43,13 +44,28 @@ class Product:
         self.cluster = cluster
         self.tree = cluster.state / "tree"
         self.library_dir = cluster.state / "vgpu"
+        self.run_dir = cluster.state / "run-vgpu"
         self._plugged = False
 
-    def plug_in(self, gpus: Sequence[MadeGpu]) -> None:
-        """Give the machine these GPUs and start its device plugin, or start it again."""
+    def plug_in(self, gpus: Sequence[MadeGpu], *options: str, offered: int | None = None) -> None:
+        """Give the machine these GPUs and start its device plugin, or start it again.
+
+        Args:
+            gpus: all GPUs of the machine.
+            options: more options for the plugin.
+            offered: how many of them it offers, if not all.
+        """
         if self._plugged:
             self.cluster.stop_process("plugin")
+            self.wait_for_no_slots()
         make_tree(self.tree, gpus)
+        self.start_plugin(*options)
+        self._plugged = True
+        expected = len(gpus) if offered is None else offered
+        self.cluster.wait_for("/api/v1/nodes", self.cluster.node_name, lambda node: _offers(node, expected))
+
+    def start_plugin(self, *options: str) -> None:
+        """Start the device plugin on the machine as it is."""
         self._start(
             "plugin",
             f"--node-name={self.cluster.node_name}",
@@ -58,9 +74,18 @@ class Product:
             f"--dev-root={self.tree / 'dev'}",
             f"--library={compile_shim()}",
             f"--library-dir={self.library_dir}",
+            f"--run-dir={self.run_dir}",
+            f"--pod-resources={self.cluster.pod_resources_socket}",
+            *options,
         )
-        self._plugged = True
-        self.cluster.wait_for("/api/v1/nodes", self.cluster.node_name, lambda node: _offers(node, len(gpus)))
+
+    def wait_for_no_slots(self) -> None:
+        """Wait until everybody knows that there is no plugin: pods that come before would be refused by the kubelet."""
+        self.cluster.wait_for("/api/v1/nodes", self.cluster.node_name, lambda node: _slots(node) == "0")
+
+    def kill_plugin(self) -> None:
+        """End the device plugin with SIGKILL."""
+        self.cluster.stop_process("plugin", grace=0)
 
     def apply(self, namespace: str, *names: str) -> None:
         """`kubectl apply` files of the folder pods, at once."""
@@ -79,7 +104,7 @@ class Product:
 
     def start_webhook(self) -> None:
         port = free_port()
-        self.cluster.apply(manifests(webhook_port=port))
+        self.cluster.apply(manifests(webhook_port=port, minor=self.cluster.binaries.minor))
         self._start(
             "webhook",
             "--host=127.0.0.1",
@@ -117,9 +142,10 @@ def installed(cluster: Cluster, gpus: Sequence[MadeGpu] = (MADE_MI300X,)) -> Ite
     yield product
 
 
-def manifests(*, webhook_port: int) -> list[Object]:
-    """Return manifests/base as `kubectl kustomize` renders it, but for what runs beside the cluster here."""
-    objects = [item for item in render(BASE) if item["kind"] not in _RUN_ELSEWHERE]
+def manifests(*, webhook_port: int, minor: int) -> list[Object]:
+    """Return the manifests for a Kubernetes version as kustomize renders them, but for what runs beside it here."""
+    folder = WITH_MATCH_CONDITIONS if minor >= 28 else BASE
+    objects = [item for item in render(folder) if item["kind"] not in _RUN_ELSEWHERE]
     for item in objects:
         for webhook in item.get("webhooks", ()):
             path = webhook["clientConfig"].pop("service")["path"]
@@ -155,5 +181,10 @@ def _offers(node: Object | None, gpus: int) -> bool:
     if node is None:
         return False
     registered = (node["metadata"].get("annotations") or {}).get(NODE_REGISTER, "[]")
-    slots = node["status"].get("allocatable", {}).get(RESOURCE_GPU, "0")
-    return len(yaml.safe_load(registered)) == gpus and slots == str(gpus * SLOTS)
+    return len(yaml.safe_load(registered)) == gpus and _slots(node) == str(gpus * SLOTS)
+
+
+def _slots(node: Object | None) -> str:
+    """How many containers with GPUs the kubelet would take."""
+    slots: str = node["status"].get("allocatable", {}).get(RESOURCE_GPU, "0") if node else ""
+    return slots

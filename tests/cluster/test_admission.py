@@ -10,6 +10,8 @@ import pytest
 
 from kube.client import KubeClient
 from protocol.devices import DeviceInfo, encode_register
+from tests.cluster.availability import running_cluster
+from tests.cluster.binaries import OLD, RELEASES
 from tests.cluster.cluster import Cluster
 from tests.cluster.product import NAMESPACE, Product
 from webhook.hints import ClusterHints, watch_nodes
@@ -26,14 +28,11 @@ CORES = "must be an integer percentage between 1 and 100"
 GPU_NODE = "gpu-node"
 
 
-@pytest.fixture(scope="module")
-def api(cluster: Cluster) -> Iterator[Cluster]:
-    """A cluster of this module's own, without a node, with the webhook as it is installed; `old` was there before it.
-
-    The session's cluster is asked for only so that this one is skipped or built as that one is.
-    """
-    gates = "--feature-gates=EphemeralContainers=true" if cluster.binaries.minor < 25 else ""
-    with Cluster(node=False, apiserver_args=[gates] if gates else []) as own:
+@pytest.fixture(scope="module", params=RELEASES)
+def api(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster without a node, with the webhook as it is installed; the pod `old` was there before it."""
+    gates = ["--feature-gates=EphemeralContainers=true"] if request.param == OLD else []
+    with running_cluster(node=False, kubernetes=request.param, apiserver_args=gates) as own:
         own.create_namespace(SPACE)
         own.create_namespace(TRUSTED_SPACE)
         own.kubectl("label", "namespace", TRUSTED_SPACE, "amd-vgpu.io/allow-privileged=true")
@@ -289,6 +288,26 @@ def test_pods_without_gpus_are_stored_as_they_are(api: Cluster) -> None:
     found = stored(api, "plain")["spec"]
     assert found["schedulerName"] == "default-scheduler"
     assert "amd-vgpu" not in json.dumps(found)
+
+
+def test_a9_while_every_webhook_is_down(api: Cluster) -> None:
+    """Match conditions spare what concerns no AMD GPU; servers without them refuse every pod."""
+    api.stop_process("webhook", 0)
+    try:
+        for item in (pod("gpu", {"amd.com/gpu": "1"}), pod("gpumem", {"amd.com/gpumem": "1"})):
+            assert 'failed calling webhook "mutate.amd-vgpu.io"' in refused(api, item)
+        plain = pod("spared", {"cpu": "1"}, initContainers=[{"name": "init", "image": "example"}])
+        if api.binaries.minor < 28:
+            assert 'failed calling webhook "mutate.amd-vgpu.io"' in refused(api, plain)
+        else:
+            created(api, plain)
+            assert changed(api, "label", "pod", "spared", "color=red").returncode == 0
+            assert changed(api, "delete", "pod", "spared", "--now").returncode == 0
+            noted = pod("noted", {}, annotations={"hami.io/amd-cu-allocated": "{}"})
+            assert 'failed calling webhook "mutate.amd-vgpu.io"' in refused(api, noted)
+        assert created(api, workload("apps/v1", "Deployment", "unseen", {"amd.com/gpu": "1"})) == "", "their pods wait"
+    finally:
+        Product(api).start_webhook()
 
 
 async def test_the_webhooks_rights_are_enough_to_know_the_nodes(api: Cluster) -> None:

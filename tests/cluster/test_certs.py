@@ -110,7 +110,11 @@ async def test_a3_applying_the_shipped_manifests_again_leaves_the_ca_bundle(
     await asyncio.to_thread(replicas.start, "a")
     await at_rest(client, replicas, "a")
     before = [await client.get(path) for path in CONFIGURATIONS]
-    shipped = [item for item in manifests(webhook_port=replicas.port) if "webhooks" in item]
+    shipped = [
+        item
+        for item in manifests(webhook_port=replicas.port, minor=replicas.cluster.binaries.minor)
+        if "webhooks" in item
+    ]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": shipped})
     for way in ([], [], ["--server-side", "--force-conflicts"], ["--server-side"]):
         replicas.cluster.kubectl("apply", *way, "--filename", "-", input=text)

@@ -10,7 +10,9 @@ import pytest
 
 from kube import paths
 from kube.client import KubeClient, NotFoundError
+from plugin.heartbeat import beat
 from protocol.devices import encode_register
+from protocol.heartbeat import lease_name
 from protocol.names import NODE_REGISTER
 from tests.certs.replicas import control_plane
 from tests.cluster.extenders import Extenders, Replica, ask, state_of
@@ -133,3 +135,57 @@ async def test_the_active_one_is_where_the_leading_kube_scheduler_is(
     # Asked at once, as by a kube-scheduler that leads as of now: it waits until it may answer.
     assert (await ask(http, first, "filter", asking("q")))["NodeNames"] == [NODE]
     assert await state_of(http, second) == "standby"
+
+
+async def test_a_pod_that_does_not_say_what_it_holds_is_told_in_an_event(
+    extenders: Extenders, client: KubeClient, pair: list[Replica]
+) -> None:
+    spec = {**pod_spec(container(gpu=1)), "nodeName": NODE}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "silent"}, "spec": spec}
+    pod = await client.create(paths.pods("default"), body)
+    try:
+        async with asyncio.timeout(20):
+            while not (found := await events_of(client, pod)):
+                await asyncio.sleep(0.1)
+    finally:
+        await client.delete(f"{paths.pod('default', 'silent')}?gracePeriodSeconds=0")
+    (event,) = found
+    assert event["reason"] == "MalformedAllocation"
+    assert event["note"] == "its allocation cannot be read: it has no annotation hami.io/amd-devices-allocated"
+    assert event["reportingInstance"] == "pod-a"
+    for replica in pair:
+        log = (extenders.cluster.log_folder / f"{replica.name}.log").read_text()
+        assert "orbidden" not in log, "the rights of the manifests are enough"
+
+
+async def events_of(client: KubeClient, pod: Json) -> list[Json]:
+    items, _ = await client.list(paths.events("default"))
+    return [item for item in items if item["regarding"].get("uid") == pod["metadata"]["uid"]]
+
+
+async def test_b15_a_plugins_lease_is_seen_with_the_rights_of_both_sides(
+    extenders: Extenders, client: KubeClient, http: aiohttp.ClientSession, pair: list[Replica]
+) -> None:
+    extenders.cluster.wait_for_service_account(NAMESPACE, "plugin")
+    kubeconfig = extenders.cluster.kubeconfig_for_service_account(NAMESPACE, "plugin")
+    async with KubeClient.connect(kubeconfig) as plugin:
+        for _ in range(2):  # made, then renewed
+            await beat(plugin, NAMESPACE, NODE)
+    for replica in pair:
+        async with asyncio.timeout(10):
+            while 'plugins{state="fresh"} 1.0' not in await metrics_of(http, replica):
+                await asyncio.sleep(0.05)
+    lease = await client.get(paths.named(paths.leases(NAMESPACE), lease_name(NODE)))
+    (owner,) = lease["metadata"]["ownerReferences"]
+    assert owner["uid"] == (await client.get(paths.node(NODE)))["metadata"]["uid"]
+
+
+async def metrics_of(http: aiohttp.ClientSession, replica: Replica) -> str:
+    async with http.get(f"{replica.health}metrics") as response:
+        return await response.text()
+
+
+async def test_metrics_say_who_is_active(http: aiohttp.ClientSession, pair: list[Replica]) -> None:
+    active, standby = [await metrics_of(http, replica) for replica in pair]
+    assert "amd_vgpu_scheduler_active 1.0" in active
+    assert "amd_vgpu_scheduler_active 0.0" in standby

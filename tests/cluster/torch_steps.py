@@ -18,7 +18,8 @@ OUT_OF_MEMORY = 2
 
 def tell(step: str, **values: object) -> None:
     """Write one step."""
-    print(json.dumps({"step": step, **values}), flush=True)
+    sys.stdout.write(json.dumps({"step": step, **values}) + "\n")
+    sys.stdout.flush()
 
 
 class Hip:
