@@ -2,10 +2,11 @@
 
 import argparse
 import asyncio
+import errno
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +14,8 @@ from kube.client import ConfigurationError, KubeClient
 
 Service = Callable[[KubeClient, asyncio.Event], Awaitable[None]]
 T = TypeVar("T")
+
+_NO_ADDRESS = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES})
 
 
 class StartError(Exception):
@@ -59,4 +62,18 @@ async def _run(kubeconfig: Path | None, service: Service) -> int:
             await service(client, stop)
     except ConfigurationError as error:
         raise StartError(str(error)) from error
+    except (OSError, ExceptionGroup) as error:
+        for cause in _leaves(error):
+            if isinstance(cause, OSError) and cause.errno in _NO_ADDRESS:
+                raise StartError(f"{cause.strerror}; choose another address or port") from error
+        raise
     return 0
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    """Yield what an exception group is made of, however deep, or the exception itself."""
+    if isinstance(error, ExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error

@@ -2,11 +2,15 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
+from certs.authority import new_authority
 
 COMMAND = (sys.executable, "-c", "import sys; from cli.main import main; sys.exit(main())")
 PLUGIN = ("plugin", "--node-name=node-a")
@@ -43,6 +47,8 @@ def test_wrong_options_are_told_with_the_usage(arguments: tuple[str, ...]) -> No
     ("arguments", "words"),
     [
         ((*PLUGIN, "--count=0"), "count: 0: must be from 1 to 1000"),
+        ((*PLUGIN, "--count=20", "--count=MI300X=1001"), "count: MI300X=1001: must be from 1 to 1000"),
+        ((*PLUGIN, "--count=MI300X"), "count: 'MI300X': must be a number such as 20, or a type and a number"),
         ((*PLUGIN, "--allocate-timeout=0"), "allocate_seconds: 0.0: must be greater than 0"),
         (("scheduler", "--bind-wait=-1"), "bind wait: -1: must be greater than 0 seconds"),
         (("webhook", "--library-dir=vgpu"), "library_dir 'vgpu' must be an absolute path"),
@@ -73,6 +79,31 @@ def test_a_missing_library_is_told(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("service", "options"),
+    [
+        ("scheduler", ("--port={port}", "--health-port=0")),
+        ("scheduler", ("--port=0", "--health-port={port}")),
+        ("webhook", ("--cert-dir={certs}", "--port={port}")),
+        ("webhook", ("--cert-dir={certs}", "--port=0", "--metrics-port={port}")),
+    ],
+)
+def test_an_address_in_use_is_told(tmp_path: Path, service: str, options: tuple[str, ...]) -> None:
+    pair = new_authority(now=datetime.now(UTC), life=timedelta(days=1), name="test")
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    (tmp_path / "tls.key").write_bytes(pair.key)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        values = {"port": taken.getsockname()[1], "certs": tmp_path}
+        given = [option.format(**values) for option in options]
+        done = run(service, kubeconfig(tmp_path), "--host=127.0.0.1", *given)
+    assert done.returncode == 1
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith("amd-vgpu: ")
+    assert f"'127.0.0.1', {values['port']}" in told
+    assert told.endswith("choose another address or port")
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_service_cleanly_even_without_an_api_server(tmp_path: Path, number: signal.Signals) -> None:
     options = [kubeconfig(tmp_path), "--port=0", "--health-port=0"]
@@ -91,3 +122,22 @@ def test_help_names_every_command() -> None:
     done = run("--help")
     assert done.returncode == 0
     assert all(name in done.stdout for name in ("webhook", "scheduler", "plugin"))
+
+
+def test_a_service_does_not_load_the_others() -> None:
+    program = """
+import sys
+from cli.main import main
+try:
+    main(["plugin", "--help"])
+except SystemExit:
+    print(*sorted(name for name in sys.modules if name in {"webhook", "certs", "scheduler", "plugin"}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "plugin"
+
+
+def test_the_help_names_all_commands() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    assert {"webhook", "scheduler", "plugin", "certs", "validate"} <= set(done.stdout.split())

@@ -1,9 +1,12 @@
 """The extender's JSON: what kube-scheduler sends, and what it can read."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from protocol.pods import PodRef
 from scheduler.wire import BindArgs, WireError, filter_error, filter_result, read_bind_args, read_filter_args
 
 POD = {"metadata": {"name": "p", "namespace": "default"}}
@@ -62,3 +65,25 @@ def test_a_missing_bind_argument_is_named(key: str, value: object) -> None:
 def test_an_error_offers_no_node() -> None:
     answer = filter_error("why")
     assert (answer["Error"], answer["NodeNames"], answer["Nodes"]) == ("why", None, None)
+
+
+RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.json"))
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=[file.stem for file in RECORDED])
+def test_what_kube_scheduler_really_sends_is_read(file: Path) -> None:
+    """Recorded by tests/cluster/test_conformance.py."""
+    said = json.loads(file.read_text())
+    mode, _, _ = file.stem.partition("-")
+    for verb in ("filter", "prioritize"):
+        args = read_filter_args(said[verb]["asked"])
+        assert PodRef.of(args.pod).name == "fits"
+        assert {f"{mode}-big-a", f"{mode}-big-b"} <= set(args.names)
+        assert (args.nodes is not None) == (mode == "nodes")
+    bound = read_bind_args(said["bind"]["asked"])
+    assert (bound.name, bound.uid) == ("fits", PodRef.of(args.pod).uid)
+    assert bound.node.startswith(f"{mode}-big-")
+
+
+def test_both_modes_of_both_releases_were_recorded() -> None:
+    assert [file.stem for file in RECORDED] == ["names-20", "names-35", "nodes-20", "nodes-35"]
