@@ -4,6 +4,7 @@
 #include "copies.h"
 #include "environ.h"
 #include "exec_hooks.h"
+#include "hsa_copies.h"
 #include "limit.h"
 #include "log.h"
 
@@ -39,6 +40,12 @@ EXPORT unsigned int la_objopen(struct link_map *map, Lmid_t namespace, uintptr_t
 		look_at_base(map);
 	if (!limit_is_set())
 		return 0;
+	if (limit_counts_hsa() && hsa_copies_is_one(map, &image)) {
+		limit_warn_if_faulty();
+		*cookie = (uintptr_t)hsa_copies_add(&image);
+		LOG_AT(LOG_INFO, LOG_TEXT("counts what is taken from "), LOG_TEXT(map->l_name));
+		return LA_FLG_BINDFROM | LA_FLG_BINDTO;
+	}
 	if (!copies_is_hip(map, &image))
 		return LA_FLG_BINDFROM;
 	limit_warn_if_faulty();
@@ -55,8 +62,11 @@ EXPORT uintptr_t la_symbind64(Elf64_Sym *symbol, unsigned int index, uintptr_t *
 			      unsigned int *flags, const char *name)
 {
 	struct hip_copy *copy = copies_find(*to);
+	struct hsa_copy *hsa = hsa_copies_find(*to);
 
 	(void)index;
+	if (hsa)
+		return (uintptr_t)hsa_copies_bind(hsa, name, (const void *)symbol->st_value);
 	if (!copy || (copies_find(*from) == copy && !(*flags & LA_SYMB_DLSYM)))
 		return symbol->st_value;
 	return (uintptr_t)copies_bind(copy, name, (const void *)symbol->st_value);
@@ -73,8 +83,11 @@ EXPORT void la_preinit(uintptr_t *cookie)
 EXPORT unsigned int la_objclose(uintptr_t *cookie)
 {
 	struct hip_copy *copy = copies_find(*cookie);
+	struct hsa_copy *hsa = hsa_copies_find(*cookie);
 
 	if (copy)
 		copies_remove(copy);
+	if (hsa)
+		hsa_copies_remove(hsa);
 	return 0;
 }

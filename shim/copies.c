@@ -4,13 +4,10 @@
  * and hardened systems forbid it. So their number is fixed. */
 #include "copies.h"
 
+#include "books.h"
 #include "devices.h"
-#include "ledger.h"
-#include "limit.h"
 #include "log.h"
-#include "nest.h"
 #include "pools.h"
-#include "region.h"
 #include "sys.h"
 
 #define COPIES(ROW) ROW(0) ROW(1) ROW(2) ROW(3) ROW(4) ROW(5) ROW(6) ROW(7)
@@ -83,25 +80,9 @@ static int hook_index(const char *name)
 	return -1;
 }
 
-static bool name_fits(const char *path)
-{
-	static const char stem[] = "libamdhip64";
-	const char *base = path;
-
-	for (const char *c = path; *c; c++) {
-		if (*c == '/')
-			base = c + 1;
-	}
-	for (; *base; base++) {
-		if (text_starts_with(base, stem))
-			return true;
-	}
-	return false;
-}
-
 bool copies_is_hip(const struct link_map *map, struct elf_image *image)
 {
-	return map->l_name && name_fits(map->l_name) && elf_open(map, image) && elf_function(image, "hipMalloc") &&
+	return elf_is_named(map, "libamdhip64") && elf_open(map, image) && elf_function(image, "hipMalloc") &&
 	       elf_function(image, "hipGetDeviceCount");
 }
 
@@ -110,6 +91,15 @@ struct hip_copy *copies_find(uintptr_t cookie)
 	struct hip_copy *copy = (struct hip_copy *)cookie;
 
 	return copy >= copies && copy <= refused ? copy : NULL;
+}
+
+bool copies_cover(const void *address)
+{
+	for (const struct hip_copy *copy = copies; copy <= refused; copy++) {
+		if (copy->in_use && elf_span_covers(&copy->span, address))
+			return true;
+	}
+	return false;
 }
 
 static const void *choose_entry_point(void *context, const char *name, const void *real)
@@ -157,14 +147,9 @@ static void read_real_functions(struct hip_copy *copy, const struct elf_image *i
 #undef READ_REAL
 }
 
-static bool books_are_open(void)
-{
-	return region_init(limit_region_folder()) && devices_init() && ledger_init() && pools_init() && nest_init();
-}
-
 struct hip_copy *copies_add(const struct elf_image *image)
 {
-	struct hip_copy *copy = books_are_open() ? take_free_copy() : refused;
+	struct hip_copy *copy = books_open() ? take_free_copy() : refused;
 
 	if (copy == refused) {
 		LOG_WARN_ONCE(LOG_TEXT("no room to account for one more libamdhip64: it may not allocate"));
@@ -174,6 +159,7 @@ struct hip_copy *copies_add(const struct elf_image *image)
 	}
 	copy->index = (unsigned)(copy - copies);
 	read_real_functions(copy, image);
+	copy->span = elf_span(image);
 	copy->in_use = true;
 	if (!elf_redirect(image, choose_entry_point, copy))
 		LOG_AT(LOG_INFO, LOG_TEXT("symbols cannot be redirected, binding by the loader's call instead"));

@@ -22,6 +22,21 @@ static uintptr_t absolute(uintptr_t base, uintptr_t value)
 	return value < base && value <= MOST_OFFSET ? base + value : value;
 }
 
+bool elf_is_named(const struct link_map *map, const char *stem)
+{
+	const char *base = map->l_name;
+
+	for (const char *c = base; c && *c; c++) {
+		if (*c == '/')
+			base = c + 1;
+	}
+	for (; base && *base; base++) {
+		if (text_starts_with(base, stem))
+			return true;
+	}
+	return false;
+}
+
 static size_t count_by_gnu_hash(const uint32_t *table)
 {
 	uint32_t bucket_count = table[0];
@@ -118,16 +133,26 @@ static void edit(const struct elf_image *image, ElfW(Sym) *symbols, elf_chooser 
 	}
 }
 
-/* The program header that covers an address (or, with `type`, the first of a type). */
-static const ElfW(Phdr) *segment(const struct elf_image *image, uint32_t type, uintptr_t address)
+/* NULL when it cannot be found: a library without a base was prelinked to a fixed address, and its header could be
+ * anywhere. */
+static const ElfW(Ehdr) *header_of(const struct elf_image *image)
 {
 	const ElfW(Ehdr) *header = (const ElfW(Ehdr) *)image->base;
+
+	if (!header || header->e_ident[0] != ELFMAG0 || header->e_ident[1] != ELFMAG1 || header->e_ident[2] != ELFMAG2 ||
+	    header->e_ident[3] != ELFMAG3)
+		return NULL;
+	return header;
+}
+
+/* The program header of the type that covers an address. */
+static const ElfW(Phdr) *segment(const struct elf_image *image, uint32_t type, uintptr_t address)
+{
+	const ElfW(Ehdr) *header = header_of(image);
 	const ElfW(Phdr) *segments;
 	uintptr_t offset = address - image->base;
 
-	/* A library without a base was prelinked to a fixed address; its header could be anywhere. */
-	if (!header || header->e_ident[0] != ELFMAG0 || header->e_ident[1] != ELFMAG1 || header->e_ident[2] != ELFMAG2 ||
-	    header->e_ident[3] != ELFMAG3)
+	if (!header)
 		return NULL;
 	segments = (const ElfW(Phdr) *)(image->base + header->e_phoff);
 	for (int i = 0; i < header->e_phnum; i++) {
@@ -135,6 +160,29 @@ static const ElfW(Phdr) *segment(const struct elf_image *image, uint32_t type, u
 			return &segments[i];
 	}
 	return NULL;
+}
+
+struct elf_span elf_span(const struct elf_image *image)
+{
+	const ElfW(Ehdr) *header = header_of(image);
+	struct elf_span span = {image->base, image->base};
+	const ElfW(Phdr) *segments;
+
+	if (!header)
+		return span;
+	segments = (const ElfW(Phdr) *)(image->base + header->e_phoff);
+	for (int i = 0; i < header->e_phnum; i++) {
+		uintptr_t end = image->base + segments[i].p_vaddr + segments[i].p_memsz;
+
+		if (segments[i].p_type == PT_LOAD && end > span.end)
+			span.end = end;
+	}
+	return span;
+}
+
+bool elf_span_covers(const struct elf_span *span, const void *address)
+{
+	return (uintptr_t)address >= span->start && (uintptr_t)address < span->end;
 }
 
 /* Edits a copy and lets the dynamic section point at it. The loader reads that entry again at every look-up. Nothing

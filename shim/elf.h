@@ -20,15 +20,26 @@ struct elf_image {
 	const char *names;
 };
 
+/* The addresses between a library's first mapping and its last one. */
+struct elf_span {
+	uintptr_t start;
+	uintptr_t end;
+};
+
 /* Where the function `name`, which now is at `real`, shall be bound instead; NULL leaves it alone. */
 typedef const void *(*elf_chooser)(void *context, const char *name, const void *real);
 
+/* Does its file's name contain the stem? A wheel may rename the file (libamdhip64-1a2b3c.so). */
+bool elf_is_named(const struct link_map *map, const char *stem);
 /* False when the object has no usable symbol table. */
 bool elf_open(const struct link_map *map, struct elf_image *image);
 /* The address of a function that the library exports, or NULL. */
 const void *elf_function(const struct elf_image *image, const char *name);
 /* The same for a variable. */
 const void *elf_object(const struct elf_image *image, const char *name);
+/* Empty when the library's header cannot be read. */
+struct elf_span elf_span(const struct elf_image *image);
+bool elf_span_covers(const struct elf_span *span, const void *address);
 /* Redirects all functions that the chooser wants redirected; false when the symbol table cannot be changed. */
 bool elf_redirect(const struct elf_image *image, elf_chooser choose, void *context);
 

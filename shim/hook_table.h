@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "elf.h"
+
 #define PARAMETERS(...) __VA_ARGS__
 #define ARGUMENTS(...) __VA_ARGS__
 
@@ -149,6 +151,7 @@ enum { HIP_LOCATION_DEVICE = 1 };
 struct hip_copy {
 	bool in_use;
 	unsigned index;
+	struct elf_span span;
 	struct {
 #define REAL(name, parameters, arguments) int (*name)(parameters);
 		HIP_HOOKS(REAL)

@@ -1,6 +1,6 @@
-/* Virtual memory management: physical memory has a handle, which may be mapped any number of times. It goes when it is
- * neither held nor mapped any more. */
+/* Virtual memory management: see handles.h. */
 #include "booking.h"
+#include "handles.h"
 #include "nest.h"
 
 /* hipMemAllocationProp begins with what is compressed in HIP 5.0 to 5.4, and later with the kind of memory, which is never
@@ -59,41 +59,17 @@ int hook_hipMemCreate(struct hip_copy *hip, void **handle, size_t bytes, const v
 	return code;
 }
 
-/* The entry goes before HIP is asked: right afterwards the handle may be another thread's. */
 int hook_hipMemRelease(struct hip_copy *hip, void *handle)
 {
-	struct allocation last;
-	struct allocation before;
-	bool known;
-	bool was_last;
+	struct handle_release release;
 	int code;
 
 	if (!handle || !nest_enter())
 		return hip->real.hipMemRelease(handle);
-	known = ledger_look_up(handle, &before);
-	was_last = ledger_let_go(handle, &last);
-	code = hip->real.hipMemRelease(handle);
-	if (code != HIP_SUCCESS && was_last)
-		ledger_put_back(&last);
-	else if (code != HIP_SUCCESS && known)
-		ledger_hold(handle);
-	else if (was_last)
-		ledger_credit(&last);
+	handles_begin_release(&release, handle);
+	code = handles_end_release(&release, hip->real.hipMemRelease(handle));
 	nest_leave();
 	return code;
-}
-
-static void note_mapped(struct hip_copy *hip, const void *address, size_t bytes, const void *handle)
-{
-	struct allocation mapped = {.address = address, .owner = handle, .pooled = bytes, .kind = KIND_MAPPED};
-	struct allocation found;
-
-	if (!ledger_look_up(handle, &found) || !ledger_reserve_held(found.device, 0))
-		return;
-	mapped.device = found.device;
-	mapped.copy = (uint8_t)hip->index;
-	ledger_hold(handle);
-	ledger_commit(&mapped);
 }
 
 int hook_hipMemMap(struct hip_copy *hip, void *address, size_t bytes, size_t offset, void *handle,
@@ -105,35 +81,20 @@ int hook_hipMemMap(struct hip_copy *hip, void *address, size_t bytes, size_t off
 		return hip->real.hipMemMap(address, bytes, offset, handle, flags);
 	code = hip->real.hipMemMap(address, bytes, offset, handle, flags);
 	if (code == HIP_SUCCESS)
-		note_mapped(hip, address, bytes, handle);
+		handles_mapped(address, bytes, handle, (uint8_t)hip->index);
 	nest_leave();
 	return code;
 }
 
-static void drop_mapping(const struct allocation *mapped)
-{
-	struct allocation last;
-
-	if (ledger_let_go(mapped->owner, &last))
-		ledger_credit(&last);
-	ledger_credit(mapped);
-}
-
-/* A range may cover several mappings, one after the other. */
 int hook_hipMemUnmap(struct hip_copy *hip, void *address, size_t bytes)
 {
-	struct allocation mapped;
-	size_t done = 0;
 	int code;
 
 	if (!address || !nest_enter())
 		return hip->real.hipMemUnmap(address, bytes);
 	code = hip->real.hipMemUnmap(address, bytes);
-	while (code == HIP_SUCCESS && done < bytes && ledger_look_up((char *)address + done, &mapped) &&
-	       mapped.kind == KIND_MAPPED && ledger_take(mapped.address, &mapped)) {
-		done += mapped.pooled;
-		drop_mapping(&mapped);
-	}
+	if (code == HIP_SUCCESS)
+		handles_unmapped(address, bytes);
 	nest_leave();
 	return code;
 }
@@ -151,17 +112,16 @@ int hook_hipMemRetainAllocationHandle(struct hip_copy *hip, void **handle, void 
 	return code;
 }
 
-/* Whoever made the memory is charged for it. An entry under the same handle is that of one that HIP has forgotten. */
+/* Whoever made the memory is charged for it. */
 int hook_hipMemImportFromShareableHandle(struct hip_copy *hip, void **handle, void *shared, int type)
 {
-	struct allocation stale;
 	int code;
 
 	if (!nest_enter())
 		return hip->real.hipMemImportFromShareableHandle(handle, shared, type);
 	code = hip->real.hipMemImportFromShareableHandle(handle, shared, type);
-	if (code == HIP_SUCCESS && handle && *handle && ledger_take(*handle, &stale))
-		ledger_credit(&stale);
+	if (code == HIP_SUCCESS && handle)
+		handles_imported(*handle);
 	nest_leave();
 	return code;
 }

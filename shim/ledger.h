@@ -22,13 +22,15 @@ enum allocation_kind {
 	KIND_EXEC,   /* a graph that can be launched, made from the graph `owner` */
 };
 
+enum { ALLOCATION_BELOW_HIP = UINT8_MAX };
+
 struct allocation {
 	const void *address; /* or handle */
 	const void *owner;
 	uint64_t bytes;  /* charged for this entry */
 	uint64_t pooled; /* bytes that a pool is charged for */
 	uint16_t device; /* a number of region_device */
-	uint8_t copy;    /* of HIP */
+	uint8_t copy;    /* of HIP, or ALLOCATION_BELOW_HIP */
 	uint8_t kind;
 	uint32_t references; /* of a handle or graph; otherwise 0 */
 };

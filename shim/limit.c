@@ -11,7 +11,7 @@
 
 #define NUMBERED(number) {.prefix = LIMIT_NAME "_" #number "="}
 
-enum { ALL, FIRST_GPU, NUMBERED_GPUS = 16, LIMITS = FIRST_GPU + NUMBERED_GPUS, LOG = LIMITS, REGION, MANAGED, SETTINGS };
+enum { ALL, FIRST_GPU, NUMBERED_GPUS = 16, LIMITS = FIRST_GPU + NUMBERED_GPUS, LOG = LIMITS, REGION, MANAGED, HSA, SETTINGS };
 
 static struct env_variable settings[SETTINGS] = {
 	[ALL] = {.prefix = LIMIT_NAME "="},
@@ -20,6 +20,7 @@ static struct env_variable settings[SETTINGS] = {
 	[LOG] = {.prefix = "AMVGPU_LOG="},
 	[REGION] = {.prefix = "AMVGPU_REGION="},
 	[MANAGED] = {.prefix = "AMVGPU_MANAGED="},
+	[HSA] = {.prefix = "AMVGPU_HSA="},
 };
 
 static bool is_set;
@@ -131,4 +132,9 @@ const char *limit_region_folder(void)
 bool limit_counts_managed(void)
 {
 	return settings[MANAGED].state != ENV_PRESENT || !text_equal(settings[MANAGED].value, "0");
+}
+
+bool limit_counts_hsa(void)
+{
+	return settings[HSA].state == ENV_PRESENT && text_equal(settings[HSA].value, "1");
 }

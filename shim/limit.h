@@ -32,5 +32,7 @@ uint64_t limit_round_up(uint64_t bytes);
 const char *limit_region_folder(void);
 /* Is managed memory charged? It lies on the host until a GPU with page faults uses it, and may fill the GPU then. */
 bool limit_counts_managed(void);
+/* Is memory charged that programs take below HIP? */
+bool limit_counts_hsa(void);
 
 #endif

@@ -31,6 +31,9 @@ RESERVED: Final = frozenset(
         "ROC_GLOBAL_CU_MASK",
         # Where the container's processes count their memory together.
         "AMVGPU_REGION",
+        # What counts as memory of the GPU.
+        "AMVGPU_HSA",
+        "AMVGPU_MANAGED",
     }
 )
 RESERVED_EXPECTATION: Final = (

@@ -35,6 +35,16 @@ def compile_standin_hip(out: Path, flags: Sequence[str] = ()) -> Path:
     return compile_c(sorted((HERE / "standin_hip").glob("*.c")), target, shared)
 
 
+def compile_standin_hsa(folder: Path, flags: Sequence[str] = ()) -> Path:
+    """Build the stand-ins for AMD's thunk and HSA runtime, and a HIP on top of them, linked as AMD's are."""
+    linked: list[str] = []
+    for source, soname in (("thunk", "libhsakmt.so.1"), ("runtime", "libhsa-runtime64.so.1"), ("hip", SONAME)):
+        shared = ["-fPIC", "-shared", f"-Wl,-soname,{soname}", f"-Wl,-rpath,{folder}", "-pthread", *flags]
+        compile_c([HERE / "standin_hsa" / f"{source}.c"], folder / soname, [*shared, *linked])
+        linked.append(str(folder / soname))
+    return folder
+
+
 def compile_client(out: Path, hip: Path) -> Path:
     """Build the small HIP program; at run time it looks for libamdhip64.so.6 in the folder of `hip`."""
     return compile_linked(HERE / "client.c", out, hip)

@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.build import HERE, compile_client, compile_linked, compile_shim, compile_standin_hip
+from tests.shim.build import (
+    HERE,
+    compile_client,
+    compile_linked,
+    compile_shim,
+    compile_standin_hip,
+    compile_standin_hsa,
+)
+from tests.shim.real_hip import find_real_hip
 from tests.shim.running import Runner
 
 
@@ -29,6 +37,19 @@ def standin(built: Path) -> Path:
 @pytest.fixture(scope="session")
 def client(built: Path, standin: Path) -> Path:
     return compile_client(built / "client", standin)
+
+
+@pytest.fixture(scope="session")
+def below(built: Path) -> Path:
+    """The folder of the stand-ins for what lies below HIP."""
+    folder = built / "hsa"
+    folder.mkdir()
+    return compile_standin_hsa(folder)
+
+
+@pytest.fixture(scope="session")
+def real_hip() -> Path:
+    return find_real_hip()
 
 
 @pytest.fixture

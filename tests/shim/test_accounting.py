@@ -2,6 +2,7 @@
 
 import random
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -68,14 +69,13 @@ def test_what_a_killed_process_held_is_there_for_the_next_allocation(one: Contai
     assert second.malloc(LIMIT) is not None
 
 
-def test_what_a_killed_process_held_is_soon_reported_as_free(one: Container) -> None:
+def test_what_a_killed_process_held_is_reported_as_free_within_a_second(one: Container) -> None:
     first, second = one.start(), one.start()
     assert first.malloc(LIMIT) is not None
     first.kill()
-    asked = 0
+    killed = time.monotonic()
     while second.left() != LIMIT:
-        asked += 1
-        assert asked < 10**6
+        assert time.monotonic() - killed < 1
 
 
 def test_what_an_ended_process_held_is_there_again(one: Container) -> None:

@@ -1,4 +1,4 @@
-"""One file for every C library: the same build runs on those of several Debian generations."""
+"""One file for every C library: the same build runs on those of several Debian and Ubuntu generations."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.build import HERE, SHIM, compile_linked, compile_shim, compile_standin_hip
+from tests.shim.build import HERE, SHIM, compile_linked, compile_shim, compile_standin_hip, compile_standin_hsa
 from tests.shim.children import LIMIT_MIB, OURS, Seen
 from tests.shim.needs import need, need_program, need_root
 from tests.shim.roots import SHARED, RootError, RootRunner, fetch
@@ -17,7 +17,14 @@ from tests.shim.test_binding import KINDS, LIMITED, UNLIMITED, Kind
 from tests.shim.test_children import OWN_ENVIRONMENT, WITH_ENVIRONMENT
 
 # The oldest first: the programs are linked with its C library, and so run on all.
-SUITES = {"bullseye": (2, 31), "bookworm": (2, 36), "trixie": (2, 41), "sid": (2, 42)}
+SUITES = {
+    "xenial": (2, 23),
+    "bionic": (2, 27),
+    "bullseye": (2, 31),
+    "bookworm": (2, 36),
+    "trixie": (2, 41),
+    "sid": (2, 42),
+}
 SPAWN_BY_DESCRIPTOR = (2, 39)
 EXECVEAT = (2, 34)
 NEEDED_BY = {
@@ -48,12 +55,29 @@ def shared(shim: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def for_the_oldest() -> list[str]:
+    """The compiler's flags for the oldest root."""
+    oldest = root_of(next(iter(SUITES)))
+    libraries = oldest / "usr" / "lib" / "x86_64-linux-gnu"  # the compiler would prefer its own
+    return [f"--sysroot={oldest}", f"-B{libraries}", f"-L{libraries}", f"-Wl,-rpath,{SHARED}"]
+
+
+@pytest.fixture(scope="session")
+def taker(shared: Path) -> Path:
+    """A program that takes memory below HIP."""
+    below = shared / "below"
+    below.mkdir()
+    flags = [*for_the_oldest(), f"-Wl,-rpath,{SHARED}/{below.name}"]
+    runtime = compile_standin_hsa(below, flags) / "libhsa-runtime64.so.1"
+    source = HERE / "programs" / "taker.c"
+    compile_linked(source, shared / "taker", runtime, [*flags, f"-Wl,-rpath-link,{below}"])
+    return SHARED / "taker"
+
+
 @pytest.fixture(scope="session")
 def portable(shared: Path) -> Callable[..., Path]:
     """Compile a program for the oldest root; the path is that inside of a root."""
-    oldest = root_of(next(iter(SUITES)))
-    libraries = oldest / "usr" / "lib" / "x86_64-linux-gnu"  # the compiler would prefer its own
-    flags_for_all = [f"--sysroot={oldest}", f"-B{libraries}", f"-L{libraries}", f"-Wl,-rpath,{SHARED}"]
+    flags_for_all = for_the_oldest()
     hip = compile_standin_hip(shared, flags_for_all)
 
     def compile_program(name: str, flags: Sequence[str] = (), suffix: str = "") -> Path:
@@ -104,6 +128,12 @@ def test_every_way_of_binding(place: RootRunner, portable: Callable[..., Path]) 
     assert totals(bare(place)) == {kind.name: UNLIMITED for kind in kinds}
 
 
+def test_memory_below_hip(place: RootRunner, taker: Path) -> None:
+    env = {"HIP_DEVICE_MEMORY_LIMIT": "10m", "AMVGPU_HSA": "1"}
+    assert place(taker, env=env).line == {"codes": [0, 0x1008, 0, 0, 0]}
+    assert bare(place)(taker, env=env).line == {"codes": [0] * 5}
+
+
 def ways_for(version: Version) -> list[str]:
     ways = dict.fromkeys([*WITH_ENVIRONMENT, *OWN_ENVIRONMENT, *NEEDED_BY])
     return [way for way in ways if version >= NEEDED_BY.get(way, version)]
@@ -126,8 +156,12 @@ PROGRAMS = {
     "env": ["env", "-i", "{seen}"],
     "sh": ["sh", "-c", "unset LD_AUDIT HSA_CU_MASK HIP_DEVICE_MEMORY_LIMIT; exec {seen}"],
     "bash": ["bash", "-c", "exec -c {seen}"],
-    "python": ["python3", "-c", "import subprocess; subprocess.run(['{seen}'], env=dict())"],
-    "python spawn": ["python3", "-c", "import os; os.waitpid(os.posix_spawn('{seen}', ['{seen}'], dict()), 0)"],
+    # Without a home, and without a list of users as here, older ones complain.
+    "python": ["env", "HOME=/", "python3", "-c", "import subprocess; subprocess.run(['{seen}'], env=dict())"],
+    "python fork": [
+        *("env", "HOME=/", "python3", "-c"),
+        "import os; os.fork() or os.execve('{seen}', ['{seen}'], dict()); os.wait()",
+    ],
     "by hand": ["sh", "-c", "{starts} by-hand {seen}; exit $?"],
 }
 

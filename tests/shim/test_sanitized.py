@@ -1,4 +1,4 @@
-"""The shared accounts and the readers of settings under sanitizers.
+"""The shared accounts, the table of who holds what, and the readers of settings under sanitizers.
 
 They are compiled into ordinary programs for that: an audit library without a C library cannot carry a sanitizer.
 """
@@ -14,6 +14,7 @@ from tests.shim.running import Outcome
 
 COMMON = ["log.c", "sys.c", "sys_shared.c"]
 REGION = ["region.c", "region_file.c", *COMMON]
+LEDGER = ["ledger.c", "handles.c", *REGION]
 LIMIT = ["limit.c", "env.c", "environ.c", "environ_store.c", *COMMON]
 SLOTS = 8
 # A fault ends the program with an exit status that no scene has.
@@ -61,6 +62,18 @@ def test_more_processes_than_slots(accounts: Path, tmp_path: Path, count: int) -
 @pytest.mark.parametrize("seed", range(4))
 def test_garbage_in_the_file(accounts: Path, tmp_path: Path, seed: int) -> None:
     assert run(accounts, "scribble", tmp_path, str(seed)).line == {"steps": 400}
+
+
+@pytest.fixture(scope="session", params=[("address", ADDRESS), ("thread", THREAD)], ids=["address", "thread"])
+def ledger(request: pytest.FixtureRequest, built: Path) -> Path:
+    name, flags = request.param
+    return compile_unit("ledger_unit", LEDGER, flags, built / f"ledger_unit-{name}")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_table_of_who_holds_what(ledger: Path, tmp_path: Path, seed: int) -> None:
+    """Eight threads book, map, free and fail to free at random; what they know agrees with it, and nothing is left."""
+    assert run(ledger, tmp_path, str(seed)).line == {"fault": False, "left": [0, 0], "swept_to": 200}
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -217,6 +217,8 @@ REFUSED = (
             "HSA_CU_MASK_SKIP_INIT",
             "ROC_GLOBAL_CU_MASK",
             "AMVGPU_REGION",
+            "AMVGPU_HSA",
+            "AMVGPU_MANAGED",
             "ROCR_VISIBLE_DEVICES",
             "HIP_VISIBLE_DEVICES",
             "HIP_DEVICE_MEMORY_LIMIT",
