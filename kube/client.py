@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import aiohttp
-from kubernetes_asyncio import client as kubernetes_client
-from kubernetes_asyncio import config as kubernetes_config
+
+from kube.lean import generated_classes_left_out
+
+with generated_classes_left_out():
+    from kubernetes_asyncio import client as kubernetes_client
+    from kubernetes_asyncio import config as kubernetes_config
 
 Json = dict[str, Any]
 
