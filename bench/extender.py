@@ -97,6 +97,7 @@ async def main() -> None:
     state = ClusterState()
     state.see_nodes(Snapshot(tuple(cluster.nodes)))
     state.see_pods(Snapshot(tuple(cluster.pods)))
+    state.see_quotas(Snapshot(()))
     for name in cluster.names:
         state.usages(name)
     ready = time.perf_counter() - begin

@@ -6,6 +6,7 @@ import asyncio
 from cli import service
 from kube.client import KubeClient
 from protocol.policy import Policy
+from scheduler.leader import LeaderSettings
 from scheduler.request import Policies
 from scheduler.server import SchedulerSettings, run
 
@@ -42,7 +43,34 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="how long a bind waits for a node that serves another pod; below the extender's httpTimeout "
         "(default: %(default)g)",
     )
+    _add_leader_options(parser)
     parser.set_defaults(command=_command)
+
+
+def _add_leader_options(parser: argparse.ArgumentParser) -> None:
+    defaults = LeaderSettings()
+    group = parser.add_argument_group("replicas", "One of them is active, the others stand by.")
+    group.add_argument("--namespace", default=defaults.namespace, help="of the Leases (default: %(default)s)")
+    group.add_argument("--lease", default=defaults.lease, help="chooses who is active (default: %(default)s)")
+    group.add_argument(
+        "--lease-duration",
+        type=int,
+        default=defaults.duration_seconds,
+        metavar="SECONDS",
+        help="another replica takes over from one that is silent for so long (default: %(default)s)",
+    )
+    group.add_argument(
+        "--kube-scheduler-lease",
+        default=defaults.kube_scheduler_lease,
+        metavar="NAME",
+        help="by which the kube-schedulers choose their leader: the extender beside it is the active one; empty when "
+        "kube-scheduler does not run beside (default: %(default)s)",
+    )
+    group.add_argument(
+        "--hostname",
+        default=defaults.hostname,
+        help="with which the kube-scheduler beside signs that Lease (default: this machine's)",
+    )
 
 
 def _command(options: argparse.Namespace) -> int:
@@ -54,6 +82,13 @@ def _command(options: argparse.Namespace) -> int:
             health_port=options.health_port,
             policies=Policies(Policy(options.node_policy), Policy(options.gpu_policy)),
             bind_wait_seconds=options.bind_wait,
+            leader=LeaderSettings(
+                options.namespace,
+                options.lease,
+                options.lease_duration,
+                options.kube_scheduler_lease,
+                options.hostname,
+            ),
         )
     )
 

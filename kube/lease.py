@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -44,21 +44,34 @@ class LeaseSettings:
     renew_seconds: float = 4.0
 
 
+async def _always() -> bool:
+    return True
+
+
 class Lease:
     """This process's part in one Lease.
 
     Args:
         client: the API server.
         settings: see LeaseSettings.
+        stands: tells whether this process may hold the Lease, asked before each attempt. One that may not any more
+            gives it back. A KubeError leaves everything as it is until the next attempt.
         monotonic: the clock that durations are measured with.
     """
 
     def __init__(
-        self, client: KubeClient, settings: LeaseSettings, *, monotonic: Callable[[], float] = time.monotonic
+        self,
+        client: KubeClient,
+        settings: LeaseSettings,
+        *,
+        stands: Callable[[], Awaitable[bool]] = _always,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._settings = settings
+        self._stands = stands
         self._monotonic = monotonic
+        self._holder = ""
         self._path = paths.named(paths.leases(settings.namespace), settings.name)
         self._held_until = float("-inf")
         self._seen: tuple[object, float] | None = None
@@ -67,6 +80,11 @@ class Lease:
     def held(self) -> bool:
         """Whether this process holds the Lease now."""
         return self._monotonic() < self._held_until
+
+    @property
+    def holder(self) -> str:
+        """Identity of the holder as last seen, the empty string for nobody."""
+        return self._holder
 
     async def run(self, on_change: Callable[[], None]) -> None:
         """Acquire and renew until cancelled, then release.
@@ -92,6 +110,9 @@ class Lease:
         Raises:
             KubeError: the API server refused or could not be asked.
         """
+        if not await self._stands():
+            await self._release()
+            return
         asked_at = self._monotonic()
         try:
             lease = await self._client.get(self._path)
@@ -113,7 +134,7 @@ class Lease:
 
     def _is_free(self, lease: Json) -> bool:
         spec = lease.get("spec") or {}
-        holder = spec.get("holderIdentity") or ""
+        holder = self._holder = str(spec.get("holderIdentity") or "")
         if holder in {"", self._settings.identity}:
             return True
         state = (holder, spec.get("renewTime"), spec.get("acquireTime"), spec.get("leaseTransitions"))
@@ -143,6 +164,7 @@ class Lease:
         except (ConflictError, NotFoundError):
             self._held_until = float("-inf")  # somebody else was first
             return
+        self._holder = self._settings.identity
         self._held_until = asked_at + self._settings.duration_seconds * _TRUSTED_PART
 
     def _new(self, spec: Json) -> Json:
@@ -154,6 +176,7 @@ class Lease:
         if not self.held:
             return
         self._held_until = float("-inf")
+        self._holder = ""
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
                 lease = await self._client.get(self._path)

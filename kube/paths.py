@@ -4,6 +4,7 @@ from urllib.parse import quote
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
+RESOURCE_QUOTAS = "/api/v1/resourcequotas"
 MUTATING_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 VALIDATING_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
@@ -36,3 +37,8 @@ def secrets(namespace: str) -> str:
 def leases(namespace: str) -> str:
     """Return the path of a namespace's leases."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases"
+
+
+def events(namespace: str) -> str:
+    """Return the path of a namespace's events."""
+    return f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events"

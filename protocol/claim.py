@@ -39,8 +39,8 @@ def pod_claims(roles: Sequence[Role], segments: Segments) -> dict[str, Claim]:
             by_role[share.device_id][role].append(share)
     return {
         device_id: Claim(
-            memory_mib=_peak({role: [share.memory_mib for share in held] for role, held in shares.items()}),
-            cu_count=_peak({role: [share.cu_count for share in held] for role, held in shares.items()}),
+            memory_mib=peak({role: [share.memory_mib for share in held] for role, held in shares.items()}),
+            cu_count=peak({role: [share.cu_count for share in held] for role, held in shares.items()}),
         )
         for device_id, shares in by_role.items()
     }
@@ -82,7 +82,8 @@ def container_cus(
     return parts
 
 
-def _peak(by_role: Mapping[Role, Sequence[int]]) -> int:
+def peak(by_role: Mapping[Role, Sequence[int]]) -> int:
+    """Return what containers need at their worst moment, of amounts that each of them needs, by role."""
     return sum(by_role[Role.SIDECAR]) + max(max(by_role[Role.INIT], default=0), sum(by_role[Role.APP]))
 
 

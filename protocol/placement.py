@@ -1,10 +1,15 @@
 """Placing a pod on a node: which GPUs, and which CUs of them.
 
-One pure function, called for every node by the extender's filter, and under the node lock by its bind.
+Pure functions, called for every node by the extender's filter and scores, and under the node lock by its bind.
+
+A pod's GPUs come from as few NUMA nodes as can be: each container's from the NUMA nodes that the pod is on already,
+then from those that can give most of what is missing, and only among these by the policy. It is a wish: a pod that fits
+only across NUMA nodes goes across them. For a pod with one GPU there is nothing to wish. GPUs that do not say where
+they are count as being together.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from protocol.allocation import DeviceShare, Segments, encode_cus, encode_segments
@@ -71,6 +76,21 @@ def place(
         policy: which GPUs are preferred.
         selection: which GPUs the pod accepts.
     """
+    usages = list(usages)
+    outcome = _place(demands, usages, policy, selection, _nearest)
+    if isinstance(outcome, Refusal) and sum(demand.gpus > 0 for demand in demands) > 1:
+        # What is near for one container may be all that another could have had.
+        outcome = _place(demands, usages, policy, selection, _first)
+    return outcome
+
+
+def _place(
+    demands: Sequence[ContainerDemand],
+    usages: Iterable[GpuUsage],
+    policy: Policy,
+    selection: Selection,
+    choose: "Callable[[Sequence[_Candidate], int, Collection[int]], Sequence[_Candidate]]",
+) -> Placement | Refusal:
     gpus = [_Candidate(usage, selection) for usage in usages]
     running = [demand for demand in demands if demand.gpus and demand.role is not Role.INIT]
     inits = [demand for demand in demands if demand.gpus and demand.role is Role.INIT]
@@ -79,7 +99,8 @@ def place(
         fitting, refusals = _fitting(gpus, demand)
         if len(fitting) < demand.gpus:
             return _refusal(demand, len(fitting), refusals)
-        chosen = sorted(fitting, key=lambda gpu: gpu.preference(demand, policy))[: demand.gpus]
+        ranked = sorted(fitting, key=lambda gpu: gpu.preference(demand, policy))
+        chosen = choose(ranked, demand.gpus, {gpu.device.numa for gpu in gpus if gpu.is_used})
         segments[demand.position] = tuple(gpu.take(demand) for gpu in sorted(chosen, key=lambda gpu: gpu.device.index))
     return Placement(
         segments=tuple(segments.get(demand.position, ()) for demand in demands),
@@ -109,6 +130,56 @@ def obstacle(
     return _refusal(demand, fitting, refusals)
 
 
+def numa_nodes(
+    demands: Sequence[ContainerDemand], usages: Iterable[GpuUsage], policy: Policy, selection: Selection = ANY
+) -> int:
+    """Return over how many NUMA nodes a pod's GPUs would be spread on a node; 0 where it does not fit.
+
+    Args:
+        demands: of all containers, by position.
+        usages: the node's GPUs and what other pods hold of them.
+        policy: which GPUs are preferred.
+        selection: which GPUs the pod accepts.
+    """
+    usages = list(usages)
+    asking = [demand for demand in demands if demand.gpus]
+    if len(asking) == 1:
+        # Without choosing CUs, as this is asked for many nodes.
+        fitting, _ = _fitting([_Candidate(usage, selection) for usage in usages], asking[0])
+        chosen = _nearest(fitting, asking[0].gpus, frozenset()) if len(fitting) >= asking[0].gpus else ()
+        return len({gpu.device.numa for gpu in chosen})
+    outcome = place(demands, usages, policy, selection)
+    if isinstance(outcome, Refusal):
+        return 0
+    return len({usage.device.numa for usage in usages if usage.device.id in outcome.parts})
+
+
+def _first(ranked: "Sequence[_Candidate]", count: int, _homes: Collection[int]) -> "Sequence[_Candidate]":
+    """Return the best GPUs, wherever they are."""
+    return ranked[:count]
+
+
+def _nearest(ranked: "Sequence[_Candidate]", count: int, homes: Collection[int]) -> "Sequence[_Candidate]":
+    """Return the best GPUs from as few NUMA nodes as can be.
+
+    Args:
+        ranked: at least `count` GPUs that fit, the best first.
+        count: how many.
+        homes: NUMA nodes that the pod is on already.
+    """
+    if count == 1 and not homes:
+        return ranked[:1]
+    ranks: dict[int, list[int]] = {}
+    for rank, gpu in enumerate(ranked):
+        ranks.setdefault(gpu.device.numa, []).append(rank)
+    chosen: list[int] = []
+    while len(chosen) < count:
+        missing = count - len(chosen)
+        numa = min(ranks, key=lambda numa: (numa not in homes, -min(missing, len(ranks[numa])), ranks[numa][:missing]))
+        chosen += ranks.pop(numa)[:missing]
+    return [ranked[rank] for rank in chosen]
+
+
 def _size(demand: ContainerDemand) -> tuple[float, float, int]:
     whole = float("inf")
     cores = whole if demand.cores_percent is None else demand.cores_percent
@@ -123,6 +194,7 @@ class _Candidate:
         self.device: DeviceInfo = usage.device
         self._usage = usage
         self._unwanted = selection.obstacle(usage.device)
+        self._unshared = selection.unshared
         self._running: dict[int, tuple[int, ...]] = {}
         self._sidecar_cus: set[int] = set()
         self._init_extra: list[int] = []
@@ -143,15 +215,23 @@ class _Candidate:
         return self._closed() or self._too_full(demand)
 
     def _closed(self) -> Refusal | None:
-        if self._unwanted:
-            return Refusal(self._unwanted, permanent=True)
+        unfit = self._unwanted or self._unusable()
+        if unfit:
+            return Refusal(unfit, permanent=True)
         if not self.device.healthy:
             return Refusal("GPU unhealthy")
         if self._usage.blocked:
             return Refusal(f"GPU blocked: {self._usage.blocked}")
+        if self._unshared and self._usage.pods:
+            return Refusal("GPU shared: the pod's policy mutex accepts none that another pod has a share of")
         if not self.is_used and len(self._usage.pods) >= self.device.count:
             return Refusal(f"GPU sharers: {self.device.count} pods at most")
         return None
+
+    def _unusable(self) -> str:
+        # A registration without these fields: no CUs would mean a program without a mask, on all of them.
+        has_all = self.device.cu_count and self.device.memory_mib
+        return "" if has_all else "GPU registered without compute units or memory"
 
     def _too_full(self, demand: ContainerDemand) -> Refusal | None:
         # The numbers are the pod's: what its other containers already have here counts as asked, not as taken.

@@ -42,9 +42,24 @@ def is_finished(pod: Json) -> bool:
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
+def is_ending(pod: Json) -> bool:
+    """Return whether a pod is being deleted; it holds what it has until it is gone."""
+    return bool((pod.get("metadata") or {}).get("deletionTimestamp"))
+
+
 def node_name(pod: Json) -> str:
     """Return the node that the pod is bound to, or the empty string."""
     return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def nominated_node(pod: Json) -> str:
+    """Return the node on which others are evicted for a pod that is not bound yet, or the empty string."""
+    return str((pod.get("status") or {}).get("nominatedNodeName") or "")
+
+
+def priority(pod: Json) -> int:
+    """Return a pod's priority as the API server has filled it in."""
+    return int((pod.get("spec") or {}).get("priority") or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +104,14 @@ def read_holding(pod: Json) -> Holding | None:
     segments = align_segments(decode_segments(text), [demand.gpus > 0 for demand in demands])
     cus = decode_cus(notes[CU_ALLOCATED]) if CU_ALLOCATED in notes else {}
     return Holding(demands, segments, cus)
+
+
+def named_devices(pod: Json) -> frozenset[str] | None:
+    """Return the ids of the GPUs that a bound pod holds parts of, None if it does not say readably which."""
+    notes = {key: value for key, value in annotations(pod).items() if key != CU_ALLOCATED}
+    try:
+        holding = read_holding({**pod, "metadata": {**pod["metadata"], "annotations": notes}})
+    except AllocationError:
+        return None
+    segments = holding.segments if holding else ()
+    return frozenset(share.device_id for segment in segments for share in segment)

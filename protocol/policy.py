@@ -4,7 +4,7 @@ from enum import Enum
 
 
 class Policy(Enum):
-    """`binpack` or `spread`, for nodes and for the GPUs of a node."""
+    """`binpack` or `spread`, for nodes and for the GPUs of a node; for a pod's several GPUs after their nearness."""
 
     BINPACK = "binpack"
     """The fullest, so that whole GPUs and nodes stay free."""

@@ -6,6 +6,7 @@ integer resource cannot be read with `int`. Grammar: `k8s.io/apimachinery/pkg/ap
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 _SUFFIXES: Final = {
@@ -41,7 +42,11 @@ def parse_quantity(value: object) -> Fraction:
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise QuantityError(f"{value!r} is not a quantity")
-    text = value if isinstance(value, str) else repr(value)
+    return _parse(value if isinstance(value, str) else repr(value))
+
+
+@lru_cache(maxsize=1024)  # a cluster's pods name the same few amounts again and again
+def _parse(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise QuantityError(f"{text!r} is not a quantity")

@@ -1,5 +1,9 @@
 """A pod's own wishes, in HAMi's annotations: which GPUs it accepts, and whether full or empty ones are preferred.
 
+`hami.io/gpu-scheduler-policy` may be several values joined by commas. The first `binpack` or `spread` among them says
+which GPUs are preferred. `mutex` accepts only GPUs that no other pod holds a share of; others may come to share them
+later. `numa` and `topology-aware` ask for what every pod gets that needs several GPUs, see `protocol.placement`.
+
 A blank annotation is no wish. Members of a list are trimmed and empty ones passed over, so that a list of nothing but
 commas admits no GPU under `use-`, and excludes none under `nouse-`. Types match as a part of the product name, in any
 case; ids match whole.
@@ -17,6 +21,7 @@ NO_TYPE: Final = "amd.com/nouse-gputype"
 USE_ID: Final = "amd.com/use-gpu-uuid"
 NO_ID: Final = "amd.com/nouse-gpu-uuid"
 USE_INDEX: Final = "amd.com/gpu-index"
+_MUTEX: Final = "mutex"
 LISTS: Final = (USE_TYPE, NO_TYPE, USE_ID, NO_ID, USE_INDEX)
 NODE_POLICY: Final = "hami.io/node-scheduler-policy"
 GPU_POLICY: Final = "hami.io/gpu-scheduler-policy"
@@ -32,6 +37,7 @@ class Selection:
         ids: the only device ids.
         no_ids: device ids that are not accepted.
         indexes: the only indexes on a node, as text.
+        unshared: only GPUs that no other pod holds a share of.
     """
 
     types: tuple[str, ...] | None = None
@@ -39,6 +45,7 @@ class Selection:
     ids: frozenset[str] | None = None
     no_ids: frozenset[str] = frozenset()
     indexes: frozenset[str] | None = None
+    unshared: bool = False
 
     def obstacle(self, device: DeviceInfo) -> str:
         """Return why the pod does not accept a GPU, or the empty string."""
@@ -68,18 +75,14 @@ def read_selection(annotations: Mapping[str, str]) -> Selection:
         ids=None if ids is None else frozenset(ids),
         no_ids=frozenset(_members(annotations, NO_ID) or ()),
         indexes=None if indexes is None else frozenset(indexes),
+        unshared=_MUTEX in (_members(annotations, GPU_POLICY) or ()),
     )
 
 
 def read_policy(annotations: Mapping[str, str], key: str, default: Policy) -> Policy:
-    """Return the policy that a pod names under a key; the default for none, and for one that is not known here.
-
-    The webhook refuses unknown ones; HAMi's scheduler has more of them, such as `mutex` or `topology-aware`.
-    """
-    try:
-        return Policy(annotations.get(key, "").strip())
-    except ValueError:
-        return default
+    """Return the policy that a pod names under a key, the first of several; the default when it names neither."""
+    known = {policy.value: policy for policy in Policy}
+    return next((known[member] for member in _members(annotations, key) or () if member in known), default)
 
 
 def _members(annotations: Mapping[str, str], key: str) -> list[str] | None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from protocol.allocation import AllocationError
 from protocol.claim import pod_claims
 from protocol.devices import DeviceInfo
-from protocol.pods import Holding, Json, PodRef, is_finished, read_holding
+from protocol.pods import Holding, Json, PodRef, is_finished, named_devices, read_holding
+from protocol.survivors import Survivor
 
 
 @dataclass(slots=True)
@@ -59,31 +60,66 @@ class Unreadable:
     reason: str
 
 
-def node_usage(devices: Iterable[DeviceInfo], pods: Iterable[Json]) -> tuple[dict[str, GpuUsage], list[Unreadable]]:
+def node_usage(
+    devices: Iterable[DeviceInfo], pods: Iterable[Json], survivors: Iterable[Survivor] = ()
+) -> tuple[dict[str, GpuUsage], list[Unreadable]]:
     """Return the usage of a node's GPUs by device id, and the pods that could not be counted.
 
-    What a pod holds but does not say counts as taken: a GPU whose CUs are held by number only is blocked, and a pod
-    that says nothing readable blocks all GPUs of its node, until it is gone or repaired.
+    What a pod holds but does not say counts as taken: a GPU whose CUs are held by number only is blocked, so are those
+    of a pod whose CU list cannot be read, and a pod that says nothing readable blocks all GPUs of its node, until it
+    is gone or repaired.
 
     Args:
         devices: the node's GPUs.
         pods: all pods that are bound to the node; finished ones count nothing.
+        survivors: pods that are over and whose processes still run. One that is among the pods, and not finished, is
+            counted as such.
     """
     usages = {device.id: GpuUsage(device) for device in devices}
     unreadable: list[Unreadable] = []
+    live: set[str] = set()
     for pod in pods:
         if is_finished(pod):
             continue
-        ref = PodRef.of(pod)
-        try:
-            holding = read_holding(pod)
-        except AllocationError as error:
-            unreadable.append(Unreadable(ref, str(error)))
-            _block(usages.values(), f"pod {ref} has an unreadable allocation")
-            continue
-        if holding is not None:
-            charge(usages, holding, ref)
+        live.add(PodRef.of(pod).uid)
+        trouble = charge_pod(usages, pod)
+        if trouble is not None:
+            unreadable.append(trouble)
+    for survivor in survivors:
+        if survivor.pod.uid not in live:
+            charge_survivor(usages, survivor)
     return usages, unreadable
+
+
+def charge_pod(usages: Mapping[str, GpuUsage], pod: Json) -> Unreadable | None:
+    """Add what a bound pod holds to the usage of its node's GPUs.
+
+    One that does not say it readably blocks the GPUs that it names, and all of them when even these cannot be read.
+    """
+    ref = PodRef.of(pod)
+    try:
+        holding = read_holding(pod)
+    except AllocationError as error:
+        named = named_devices(pod)
+        theirs = (usage for name, usage in usages.items() if named is None or name in named)
+        _block(theirs, f"pod {ref} has an unreadable allocation")
+        return Unreadable(ref, str(error))
+    if holding is not None:
+        charge(usages, holding, ref)
+    return None
+
+
+def charge_survivor(usages: Mapping[str, GpuUsage], survivor: Survivor) -> None:
+    """Add what a pod's remaining processes hold; all GPUs are blocked where nobody knows what that is."""
+    if survivor.parts is None:
+        _block(usages.values(), f"an unknown part is held by processes of pod {survivor}")
+        return
+    for device_id, part in survivor.parts.items():
+        usage = usages.get(device_id)
+        if usage is not None:
+            usage.memory_mib += part.memory_mib
+            usage.cus.update(part.cus)
+            usage.pods.add(survivor.pod)
 
 
 def charge(usages: Mapping[str, GpuUsage], holding: Holding, ref: PodRef) -> None:

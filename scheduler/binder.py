@@ -6,25 +6,34 @@ not bound, whose annotations count for nothing, or a bound pod that says what it
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from kube import paths
-from kube.client import ConflictError, KubeClient, KubeError, NotFoundError, UnreachableError
+from kube.client import ConflictError, KubeClient, KubeError, NotFoundError
 from protocol.demand import DemandError
+from protocol.lock import NodeLock
 from protocol.names import ASSIGNED_NODE, ASSIGNED_TIME, BIND_PHASE, BIND_TIME, PHASE_ALLOCATING
 from protocol.placement import Placement, Refusal
 from protocol.pods import Json, PodRef, node_name
 from protocol.usage import node_usage
-from scheduler.nodelock import NodeLocks, clear_allocation
+from scheduler.leader import Alone, Leadership
+from scheduler.nodelock import NodeLocks, clear_allocation, lock_of
+from scheduler.openbinds import OpenBinds
 from scheduler.request import Policies, Request
-from scheduler.state import devices_of
+from scheduler.state import devices_of, survivors_of
 from scheduler.wire import BindArgs
 
 log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 10
+_SERVER_ERRORS: Final = 500
+
+Admit = Callable[[Request], Refusal | None]
+"""Says why a pod may not be bound for another reason than the node's room; None for a pod that may."""
 
 
 class BindError(Exception):
@@ -46,46 +55,73 @@ class Binder:
         locks: of the nodes.
         policies: preferences, for pods that do not name their own.
         wait_seconds: how long a bind may wait for the node, well below the extender's `httpTimeout`.
+        leadership: whether this replica may bind; asked once more when all but the Binding is done.
+        locked: called with the seconds until a bind had its node's lock.
     """
 
-    def __init__(self, client: KubeClient, locks: NodeLocks, *, policies: Policies, wait_seconds: float) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        locks: NodeLocks,
+        *,
+        policies: Policies,
+        wait_seconds: float,
+        leadership: Leadership | None = None,
+        locked: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        self._locked = locked
         self._client = client
         self._locks = locks
         self._policies = policies
         self._wait_seconds = wait_seconds
+        self._leadership = leadership or Alone()
         # Within this process a node's binds queue here; against all others they meet at the node lock.
         self._queues: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._open = OpenBinds()
 
-    async def bind(self, args: BindArgs) -> None:
+    async def bind(self, args: BindArgs, admit: Admit) -> None:
         """Bind the pod, or leave everything as it was.
+
+        Args:
+            args: which pod, and where.
+            admit: asked under the node lock, when the node has room.
 
         Raises:
             BindError: with the reason.
         """
-        queue = self._queues[args.node]
+        queue, began = self._queues[args.node], time.monotonic()
         try:
-            async with asyncio.timeout(self._wait_seconds) as limit, queue:
+            async with asyncio.timeout(self._wait_seconds) as limit, self._open.waiting(limit), queue:
                 if await self._is_bound(args):
                     return  # an earlier bind, whose answer was lost, did it
-                await self._locks.acquire(args.node, args.namespace, args.name)
+                lock = await self._locks.acquire(args.node, args.namespace, args.name)
                 # From here on the way is short and must not be cut between its steps.
                 limit.reschedule(None)
-                await self._bind_locked(args)
+                self._locked(time.monotonic() - began)
+                self._open.wait_no_more(limit)
+                await self._bind_locked(args, lock, admit)
         except TimeoutError:
-            holder = self._locks.watched_value(args.node) or "nobody"
-            message = f"node {args.node} was not free within {self._wait_seconds:g} s; its lock: {holder}"
-            raise BindError(message) from None
+            raise BindError(self._why_not_in_time(args.node)) from None
         except KubeError as error:
             raise BindError(str(error)) from error
 
-    async def _bind_locked(self, args: BindArgs) -> None:
+    async def drain(self) -> None:
+        """Refuse binds from now on, send those away that wait for their node, and let the others get through."""
+        await self._open.close()
+
+    def _why_not_in_time(self, node: str) -> str:
+        if self._open.closing:
+            return "this replica of the extender is ending; try again"
+        holder = self._locks.watched_value(node) or "nobody"
+        return f"node {node} was not free within {self._wait_seconds:g} s; its lock: {holder}"
+
+    async def _bind_locked(self, args: BindArgs, lock: NodeLock, admit: Admit) -> None:
         try:
-            placement = await self._choose(await self._read_pod(args), args.node)
-            await self._carry_out(placement, args)
+            await self._carry_out(args, lock, admit)
         except UnknownOutcomeError:
             raise
         except (BindError, KubeError):
-            await self._undo(args)
+            await self._undo(args, lock)
             raise
         log.info("bound pod=%s/%s uid=%s node=%s", args.namespace, args.name, args.uid, args.node)
 
@@ -93,12 +129,24 @@ class Binder:
         """Return whether the pod is bound to the node."""
         return node_name(await self._read_pod(args)) == args.node
 
-    async def _carry_out(self, placement: Placement, args: BindArgs) -> None:
-        """Record the choice and bind, again whenever others changed the pod meanwhile, such as its status."""
+    async def _carry_out(self, args: BindArgs, lock: NodeLock, admit: Admit) -> None:
+        """Choose, record and bind, again whenever others changed the pod meanwhile, such as its status.
+
+        Each time in this order: the pod, then the lock. Whoever takes the lock from a pod changes that pod afterwards,
+        so what is written here with the pod's resource version is written under the lock.
+        """
         for _ in range(_ATTEMPTS):
             pod = await self._read_pod(args)
+            if node_name(pod):
+                return  # a Binding of an earlier bind has arrived: the pod keeps what that one chose
+            placement = await self._choose(pod, args.node, lock, admit)
             try:
-                await self._post_binding(await self._record(pod, placement, args.node), args)
+                recorded = await self._record(pod, placement, args.node)
+                if not self._leadership.held:
+                    raise BindError(
+                        f"this replica of the extender is not active any more; {self._leadership.holder} is"
+                    )
+                await self._post_binding(recorded, args)
             except ConflictError:
                 continue
             return
@@ -115,18 +163,23 @@ class Binder:
             raise BindError(f"pod {args.namespace}/{args.name} is bound to node {node_name(pod)} already")
         return pod
 
-    async def _choose(self, pod: Json, node: str) -> Placement:
+    async def _choose(self, pod: Json, node: str, lock: NodeLock, admit: Admit) -> Placement:
         """Choose from what the API server says now, under the lock."""
         try:
             request = Request.of(pod, self._policies)
         except DemandError as error:
             raise BindError(str(error)) from error
         item = await self._client.get(paths.node(node))
+        if lock_of(item) != lock:
+            raise BindError(f"node {node}: another bind has taken the lock over from pod {PodRef.of(pod)}")
         others, _ = await self._client.list(paths.PODS, field_selector=f"spec.nodeName={node}")
-        usages, _unreadable = node_usage(devices_of(item), others)
+        usages, _unreadable = node_usage(devices_of(item), others, survivors_of(item))
         outcome = request.place(usages)
         if isinstance(outcome, Refusal):
             raise BindError(f"node {node} has no room any more: {outcome.reason}")
+        obstacle = admit(request)
+        if obstacle is not None:
+            raise BindError(obstacle.reason)
         return outcome
 
     async def _record(self, pod: Json, placement: Placement, node: str) -> Json:
@@ -164,21 +217,44 @@ class Binder:
         except ConflictError:
             if not await self._is_bound(args):
                 raise
-        except UnreachableError as error:
-            if not await self._is_bound(args):
+        except KubeError as error:
+            if 0 < error.status < _SERVER_ERRORS:
+                raise
+            # No answer, or one such as `etcdserver: request timed out`: the Binding may still come to exist.
+            if not await self._seems_bound(args):
                 raise UnknownOutcomeError(str(error)) from error
 
-    async def _undo(self, args: BindArgs) -> None:
+    async def _seems_bound(self, args: BindArgs) -> bool:
+        try:
+            return await self._is_bound(args)
+        except KubeError:
+            return False
+
+    async def _undo(self, args: BindArgs, lock: NodeLock) -> None:
         """Take the annotations and the lock back, before anybody else gets the node."""
         try:
-            pod = await self._client.get(paths.pod(args.namespace, args.name))
-            if PodRef.of(pod).uid == args.uid:
-                if node_name(pod) == args.node:
+            for _ in range(_ATTEMPTS):
+                with suppress(ConflictError):
+                    if await self._clear(args, lock):
+                        await self._locks.release(args.node, lock)
                     return
-                await clear_allocation(self._client, pod)
-            await self._locks.release(args.node, args.namespace, args.name)
-        except NotFoundError:
-            await self._locks.release(args.node, args.namespace, args.name)
         except KubeError as error:
             # Not lost: a holder that is not bound gives way to the next pod by itself.
             log.warning("bind pod=%s/%s node=%s: its traces stay: %s", args.namespace, args.name, args.node, error)
+
+    async def _clear(self, args: BindArgs, lock: NodeLock) -> bool:
+        """Take the annotations off the pod, and return whether the lock can go too.
+
+        Not when the pod is bound after all; and a lock that is another bind's, perhaps of the same pod, means that what
+        the pod says is that one's as well. The pod is read first, see `_carry_out`.
+        """
+        try:
+            pod = await self._client.get(paths.pod(args.namespace, args.name))
+        except NotFoundError:
+            return True
+        if PodRef.of(pod).uid != args.uid:
+            return True
+        if node_name(pod) == args.node or lock_of(await self._client.get(paths.node(args.node))) != lock:
+            return False
+        await clear_allocation(self._client, pod)
+        return True

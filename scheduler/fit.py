@@ -3,11 +3,12 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from protocol.placement import Refusal
 from protocol.policy import Policy
 from protocol.usage import GpuUsage
+from scheduler.nominations import Nominations
 from scheduler.request import Request
 from scheduler.reservations import Reservations
 from scheduler.wire import MAX_SCORE
@@ -17,6 +18,9 @@ _Answers = dict[str, tuple[Usages, Refusal | None]]
 
 NOT_REGISTERED: Final = Refusal("node has no registered AMD GPU", permanent=True)
 _SHAPES_KEPT: Final = 64
+_NEARNESS: Final = 6
+"""Of MAX_SCORE: more than half, so that no policy outweighs it."""
+T = TypeVar("T")
 PROMISED: Final = Refusal("GPU room is promised to a pod that is being bound")
 
 
@@ -46,8 +50,9 @@ class Fits:
     A large cluster is asked about the same few shapes again and again, and between two pods only a few nodes change.
     """
 
-    def __init__(self, reservations: Reservations) -> None:
+    def __init__(self, reservations: Reservations, nominations: Nominations) -> None:
         self._reservations = reservations
+        self._nominations = nominations
         self._known: OrderedDict[Hashable, _Answers] = OrderedDict()
 
     def judge(self, request: Request, nodes: Iterable[str]) -> Verdict:
@@ -58,8 +63,8 @@ class Fits:
             nodes: names of the candidates.
         """
         verdict = Verdict()
-        room = self._reservations.room(but=request.pod.uid)
-        known = self._answers(request.shape)
+        room = self._reservations.room(but=request.pod.uid, beside=self._nominations.ahead_of(request))
+        known = _of_shape(self._known, request.shape)
         for node in nodes:
             refusal = _refusal(known, request, node, room.sure(node))
             if refusal is None:
@@ -73,12 +78,14 @@ class Fits:
                 verdict.refused[node] = refusal
         return verdict
 
-    def _answers(self, shape: Hashable) -> _Answers:
-        known = self._known.setdefault(shape, {})
-        self._known.move_to_end(shape)
-        if len(self._known) > _SHAPES_KEPT:
-            self._known.popitem(last=False)
-        return known
+
+def _of_shape(known: "OrderedDict[Hashable, dict[str, T]]", shape: Hashable) -> dict[str, T]:
+    """Return what is remembered of a shape of pod, by node, and forget the shape that was asked for longest ago."""
+    answers = known.setdefault(shape, {})
+    known.move_to_end(shape)
+    if len(known) > _SHAPES_KEPT:
+        known.popitem(last=False)
+    return answers
 
 
 def _refusal(known: _Answers, request: Request, node: str, usages: Usages) -> Refusal | None:
@@ -92,21 +99,42 @@ def _refusal(known: _Answers, request: Request, node: str, usages: Usages) -> Re
 
 
 class Scores:
-    """Scores of nodes, remembered until a node's usage changes."""
+    """Scores of nodes, 0 to 10, remembered until a node's usage changes.
+
+    The fuller a node's GPUs the better to pack, the emptier the better to spread. For a pod that needs several GPUs
+    this decides only among nodes that are alike in whether one NUMA node has all of them: those score 6 to 10, the
+    others 0 to 4.
+    """
 
     def __init__(self, usages: Callable[[str], Usages]) -> None:
         self._usages = usages
         self._loads: dict[str, tuple[Usages, float]] = {}
+        self._near: OrderedDict[Hashable, dict[str, tuple[Usages, bool]]] = OrderedDict()
 
-    def score(self, node: str, policy: Policy) -> int:
-        """Return a node's score, 0 to 10: the fuller its GPUs the better to pack, the emptier the better to spread."""
+    def score(self, node: str, request: Request) -> int:
+        """Return a node's score for a pod."""
         usages = self._usages(node)
         if not usages:
             return 0
+        load = self._load(node, usages)
+        wish = load if request.policies.node is Policy.BINPACK else 1 - load
+        if not request.needs_several:
+            return round(MAX_SCORE * wish)
+        near = self._is_near(node, usages, request)
+        return round((MAX_SCORE - _NEARNESS) * wish) + _NEARNESS * near
+
+    def _load(self, node: str, usages: Usages) -> float:
         before = self._loads.get(node)
         if before is None or before[0] is not usages:
             before = self._loads[node] = (usages, sum(map(_load, usages.values())) / len(usages))
-        return round(MAX_SCORE * (before[1] if policy is Policy.BINPACK else 1 - before[1]))
+        return before[1]
+
+    def _is_near(self, node: str, usages: Usages, request: Request) -> bool:
+        known = _of_shape(self._near, request.shape)
+        before = known.get(node)
+        if before is None or before[0] is not usages:
+            before = known[node] = (usages, request.numa_nodes(usages) == 1)
+        return before[1]
 
 
 def _load(usage: GpuUsage) -> float:

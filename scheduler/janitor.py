@@ -5,6 +5,7 @@ import logging
 from typing import Final
 
 from kube.client import KubeError
+from scheduler.leader import Alone, Leadership
 from scheduler.nodelock import NodeLocks
 from scheduler.state import ClusterState
 
@@ -13,8 +14,8 @@ log = logging.getLogger(__name__)
 _RECHECK_SECONDS: Final = 5.0
 
 
-async def keep_locks_tidy(state: ClusterState, locks: NodeLocks) -> None:
-    """Release stale locks until cancelled.
+async def keep_locks_tidy(state: ClusterState, locks: NodeLocks, leadership: Leadership | None = None) -> None:
+    """Release stale locks until cancelled, for as long as this replica is active.
 
     A holder that is deleted or never bound is not seen, only missed, so locks are looked at again after a while too.
     """
@@ -22,7 +23,9 @@ async def keep_locks_tidy(state: ClusterState, locks: NodeLocks) -> None:
     def due() -> list[str]:
         return [node for node in state.locked_nodes() if locks.seems_stale(node)]
 
+    leadership = leadership or Alone()
     while True:
+        await leadership.wait_held()
         try:
             async with asyncio.timeout(_RECHECK_SECONDS):
                 await state.wait_until(lambda: bool(due()))

@@ -11,12 +11,13 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from typing import Final
 
 from kube import paths
 from kube.client import ConflictError, KubeClient, NotFoundError
-from protocol.lock import NodeLock, decode_lock
-from protocol.names import ALLOCATION_ANNOTATIONS, BIND_PHASE, NODE_LOCK, PHASE_ALLOCATING
+from protocol.lock import CLOCK_SKEW, NodeLock, decode_lock
+from protocol.names import ALLOCATION_ANNOTATIONS, ASSIGNED_TIME, BIND_PHASE, NODE_LOCK, PHASE_ALLOCATING
 from protocol.pods import Json, annotations, is_finished, node_name
 from scheduler.state import ClusterState
 
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 10
 _RECHECK_SECONDS: Final = 2.0
+_RESOLUTION: Final = timedelta(seconds=1)
 UNBOUND_GRACE: Final = timedelta(seconds=30)
 """How long a pod may hold a lock without being bound: longer than kube-scheduler waits for a bind."""
 
@@ -32,18 +34,43 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class NodeLocks:
-    """The locks of all nodes, as this extender sees them."""
+class _Free(Enum):
+    """Whether a lock can be had."""
 
-    def __init__(self, client: KubeClient, state: ClusterState, now: Callable[[], datetime] = _utc_now) -> None:
+    NO = "its holder needs it"
+    YES = "its holder is done with it, or there is none"
+    VOIDED = "its holder was never bound and lost its claim, which is to be made sure of once more under the new lock"
+
+
+class NodeLocks:
+    """The locks of all nodes, as this extender sees them.
+
+    Args:
+        client: the API server.
+        state: the watched cluster.
+        now: the wall clock.
+        released: called with the node and the value of each lock that was taken off because nobody needed it.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        state: ClusterState,
+        now: Callable[[], datetime] = _utc_now,
+        *,
+        released: Callable[[str, str], None] = lambda _node, _value: None,
+    ) -> None:
         self._client = client
         self._state = state
+        self._released = released
         self.now = now
 
-    async def acquire(self, node: str, namespace: str, pod: str) -> Json:
-        """Take the node's lock for a pod, waiting for its holder, and return the node as it was locked.
+    async def acquire(self, node: str, namespace: str, pod: str) -> NodeLock:
+        """Take the node's lock for a pod, waiting for its holder, and return it as it was written.
 
-        Bound it with `asyncio.timeout`: it waits as long as the holder waits for Allocate.
+        Bound it with `asyncio.timeout`: it waits as long as the holder waits for Allocate. A lock that names the pod
+        already is taken over, as the bind that took it may be dead; it gets a later time, by which that one, should it
+        live, sees that it is not its own any more.
 
         Raises:
             KubeError: the API server refused, or the node does not exist.
@@ -51,35 +78,27 @@ class NodeLocks:
         while True:
             seen = self.watched_value(node)
             item = await self._client.get(paths.node(node))
-            held = annotations(item).get(NODE_LOCK)
-            lock = decode_lock(held) if held else None
-            if lock is not None and not lock.held_by(namespace, pod) and not await self._take_over(node, lock):
+            lock = lock_of(item)
+            free = _Free.YES
+            if lock is not None and not lock.held_by(namespace, pod):
+                try:
+                    free = await self._is_free(node, lock)
+                except ConflictError:
+                    continue
+            if free is _Free.NO:
                 await self._wait_for_change(node, seen)
                 continue
-            try:
-                return await self._write(item, NodeLock(self.now(), namespace, pod).encode())
-            except ConflictError:
-                continue
+            own = NodeLock(self._time_after(lock), namespace, pod)
+            if await self._replace(item, free, own):
+                return own
 
-    async def release(self, node: str, namespace: str, pod: str) -> None:
-        """Give the lock up if this pod still holds it.
+    async def release(self, node: str, own: NodeLock) -> None:
+        """Give a lock up if it is still this one.
 
         Raises:
             KubeError: the API server could not be asked, or the node changes all the time.
         """
-        for _ in range(_ATTEMPTS):
-            try:
-                item = await self._client.get(paths.node(node))
-                lock = decode_lock(annotations(item).get(NODE_LOCK, ""))
-                if lock is None or not lock.held_by(namespace, pod):
-                    return
-                await self._write(item, None)
-            except NotFoundError:
-                return
-            except ConflictError:
-                continue
-            return
-        raise ConflictError(f"node {node} changed {_ATTEMPTS} times while its lock was released", status=409)
+        await self._exchange(node, own, None)
 
     async def release_if_stale(self, node: str) -> bool:
         """Take the lock off a node if nobody needs it any more, and return whether it did.
@@ -88,37 +107,81 @@ class NodeLocks:
             KubeError: the API server could not be asked.
         """
         item = await self._client.get(paths.node(node))
-        value = annotations(item).get(NODE_LOCK)
-        lock = decode_lock(value) if value else None
-        if value is None or (lock is not None and not await self._take_over(node, lock)):
+        value, lock = annotations(item).get(NODE_LOCK), lock_of(item)
+        if value is None:
             return False
-        try:
-            await self._write(item, None)
-        except ConflictError:
+        free = _Free.YES if lock is None else await self._is_free(node, lock)
+        if free is _Free.NO or not await self._replace(item, free, None):
             return False  # somebody else was here; if it is still due, it will be seen again
         log.info("node %s: released the lock %s, which nobody needs", node, value)
+        self._released(node, value)
         return True
 
-    async def _write(self, item: Json, value: str | None) -> Json:
-        metadata = item["metadata"]
-        body = {"metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": {NODE_LOCK: value}}}
-        return await self._client.patch(paths.node(metadata["name"]), body)
+    def _time_after(self, lock: NodeLock | None) -> datetime:
+        """Return the time for a new lock: now, in the whole seconds of the wire, unlike that of the lock before."""
+        now = self.now().replace(microsecond=0)
+        return now if lock is None or not now <= lock.since < now + CLOCK_SKEW else lock.since + _RESOLUTION
 
-    async def _take_over(self, node: str, lock: NodeLock) -> bool:
-        """Return whether nobody needs this lock any more, after making sure that its holder cannot use it later."""
+    async def _replace(self, item: Json, free: "_Free", own: NodeLock | None) -> bool:
+        """Put another lock, or none, in the place of the one on the node, and return whether that is done."""
+        node, before = item["metadata"]["name"], lock_of(item)
+        try:
+            await self._write(item, own)
+        except ConflictError:
+            return False
+        if free is not _Free.VOIDED or before is None or await self._is_void(node, before):
+            return True
+        # Its bind came back to life between the two looks and went through: it must have its Allocate.
+        await self._exchange(node, own, before)
+        return False
+
+    async def _is_void(self, node: str, lock: NodeLock) -> bool:
+        for _ in range(_ATTEMPTS):
+            with suppress(ConflictError):
+                return await self._is_free(node, lock) is not _Free.NO
+        return False
+
+    async def _exchange(self, node: str, own: NodeLock | None, following: NodeLock | None) -> None:
+        """Write another lock for as long as the node's is still this one."""
+        for _ in range(_ATTEMPTS):
+            try:
+                item = await self._client.get(paths.node(node))
+                if lock_of(item) != own:
+                    return
+                await self._write(item, following)
+            except NotFoundError:
+                return
+            except ConflictError:
+                continue
+            return
+        raise ConflictError(f"node {node} changed {_ATTEMPTS} times while its lock was written", status=409)
+
+    async def _write(self, item: Json, lock: NodeLock | None) -> None:
+        metadata = item["metadata"]
+        notes = {NODE_LOCK: None if lock is None else lock.encode()}
+        body = {"metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": notes}}
+        await self._client.patch(paths.node(metadata["name"]), body)
+
+    async def _is_free(self, node: str, lock: NodeLock) -> "_Free":
+        """Return whether nobody needs this lock any more, after making sure that its holder cannot use it later.
+
+        Raises:
+            ConflictError: the holder was changed meanwhile.
+            KubeError: the API server could not be asked.
+        """
         try:
             holder = await self._client.get(paths.pod(lock.namespace, lock.pod))
         except NotFoundError:
-            return True
+            return _Free.YES
         if not still_needs(lock, holder, node):
-            return True
+            return _Free.YES
         if node_name(holder) or self.now() - lock.since < UNBOUND_GRACE:
-            return False
+            return _Free.NO
         # The holder was never bound. Its claim is void from here on: a bind that is still under way carries the old
-        # resource version.
+        # resource version, or looks at the lock again.
         log.warning("node %s: pod %s/%s held the lock without being bound", node, lock.namespace, lock.pod)
-        await clear_allocation(self._client, holder)
-        return True
+        await clear_allocation(self._client, holder, voided_at=self.now())
+        return _Free.VOIDED
 
     def watched_value(self, node: str) -> str:
         """Return the node's lock as the watch last showed it, the empty string for none."""
@@ -150,6 +213,11 @@ class NodeLocks:
             return  # a deleted holder, or a broken watch: ask the API server again
 
 
+def lock_of(node: Json) -> NodeLock | None:
+    """Return a node's lock, None when it has none or one that names nobody."""
+    return decode_lock(annotations(node).get(NODE_LOCK, ""))
+
+
 def still_needs(lock: NodeLock, holder: Json, node: str) -> bool:
     """Return whether a pod still needs the lock that names it.
 
@@ -166,13 +234,22 @@ def still_needs(lock: NodeLock, holder: Json, node: str) -> bool:
     return annotations(holder).get(BIND_PHASE, PHASE_ALLOCATING) == PHASE_ALLOCATING
 
 
-async def clear_allocation(client: KubeClient, pod: Json) -> None:
-    """Take every allocation annotation off a pod, if it is still this one.
+async def clear_allocation(client: KubeClient, pod: Json, *, voided_at: datetime | None = None) -> None:
+    """Take every allocation annotation off a pod, as long as it is as it was read.
+
+    Args:
+        client: the API server.
+        pod: as it was read.
+        voided_at: left in the pod as the time of assignment, so that its resource version changes in any case.
 
     Raises:
+        ConflictError: it was changed meanwhile.
         KubeError: the API server refused or could not be asked. A pod that is gone is no error.
     """
     metadata = pod["metadata"]
-    body = {"metadata": {"uid": metadata["uid"], "annotations": dict.fromkeys(ALLOCATION_ANNOTATIONS)}}
+    notes: dict[str, str | None] = dict.fromkeys(ALLOCATION_ANNOTATIONS)
+    if voided_at is not None:
+        notes[ASSIGNED_TIME] = str(int(voided_at.timestamp()))
+    body = {"metadata": {key: metadata[key] for key in ("uid", "resourceVersion")} | {"annotations": notes}}
     with suppress(NotFoundError):
         await client.patch(paths.pod(metadata["namespace"], metadata["name"]), body)

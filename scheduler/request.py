@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Self
 
 from protocol.demand import ContainerDemand, read_demand
-from protocol.placement import Placement, Refusal, obstacle, place
-from protocol.pods import Json, PodRef, annotations
+from protocol.placement import Placement, Refusal, numa_nodes, obstacle, place
+from protocol.pods import Json, PodRef, annotations, priority
 from protocol.policy import Policy
 from protocol.selection import GPU_POLICY, NODE_POLICY, Selection, read_policy, read_selection
 from protocol.usage import GpuUsage
+from scheduler.quota import ScopeFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,16 @@ class Request:
         demands: of its containers.
         selection: which GPUs it accepts.
         policies: its preferences.
+        facts: what a quota's scopes ask of it.
+        priority: of its priority class.
     """
 
     pod: PodRef
     demands: tuple[ContainerDemand, ...]
     selection: Selection
     policies: Policies
+    facts: ScopeFacts
+    priority: int
 
     @classmethod
     def of(cls, pod: Json, defaults: Policies) -> Self:
@@ -47,7 +52,8 @@ class Request:
         policies = Policies(
             node=read_policy(notes, NODE_POLICY, defaults.node), gpu=read_policy(notes, GPU_POLICY, defaults.gpu)
         )
-        return cls(PodRef.of(pod), read_demand(pod.get("spec") or {}), read_selection(notes), policies)
+        demands = read_demand(pod.get("spec") or {})
+        return cls(PodRef.of(pod), demands, read_selection(notes), policies, ScopeFacts.of(pod), priority(pod))
 
     @property
     def shape(self) -> Hashable:
@@ -62,6 +68,15 @@ class Request:
     def place(self, usages: Mapping[str, GpuUsage]) -> Placement | Refusal:
         """Return where it goes on a node with this usage by device id."""
         return place(self.demands, usages.values(), self.policies.gpu, self.selection)
+
+    @property
+    def needs_several(self) -> bool:
+        """Whether it may end on more than one GPU."""
+        return sum(demand.gpus for demand in self.demands) > 1
+
+    def numa_nodes(self, usages: Mapping[str, GpuUsage]) -> int:
+        """Return over how many NUMA nodes its GPUs would spread on a node with this usage; 0 where it does not fit."""
+        return numa_nodes(self.demands, usages.values(), self.policies.gpu, self.selection)
 
     def obstacle(self, usages: Mapping[str, GpuUsage]) -> Refusal | None:
         """Return why it does not fit on a node with this usage by device id, or None where it does."""

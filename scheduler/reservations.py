@@ -12,11 +12,12 @@ A promise ends when the pod is seen on its node, when its bind fails, or when no
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from protocol.placement import Placement
 from protocol.usage import GpuUsage, charge
+from scheduler.quota import NOTHING, Cost
 from scheduler.request import Request
 
 Usages = Mapping[str, GpuUsage]
@@ -28,11 +29,24 @@ SEEN_WITHIN: Final = 40.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Promise:
+class Promise:
+    """Room for a pod on one of several nodes.
+
+    Attributes:
+        request: of the pod.
+        nodes: one of which it will be.
+        cost: what it takes of its namespace's quotas, wherever it ends.
+        expires: when it ends by itself, on the clock of the reservations.
+        settled: set when it has ended, or another has taken its place.
+        placement: where it goes on the node, if that is known, whatever else is there as yet.
+    """
+
     request: Request
     nodes: frozenset[str]
+    cost: Cost
     expires: float
-    settled: asyncio.Event
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +54,7 @@ class _Charged:
     """A node's usage with promises on it, as it was last counted."""
 
     before: Usages
-    promises: tuple[_Promise, ...]
+    promises: tuple[Promise, ...]
     usages: Usages
 
 
@@ -54,7 +68,7 @@ class Room:
     """
 
     def __init__(
-        self, usages: Callable[[str], Usages], promises: tuple[_Promise, ...], charged: dict[str, _Charged]
+        self, usages: Callable[[str], Usages], promises: tuple[Promise, ...], charged: dict[str, _Charged]
     ) -> None:
         self._usages = usages
         self._promises = promises
@@ -74,17 +88,21 @@ class Room:
 
     def likely(self, node: str) -> Usages:
         """Return a node's usage with what can end nowhere else."""
-        return _charge(self._usages(node), [promise for promise in self._promises if promise.nodes == {node}])
+        return self.likely_on(node, self._usages(node))
+
+    def likely_on(self, node: str, usages: Usages) -> Usages:
+        """Return another usage of a node with what can end nowhere else than on this node."""
+        return _charge(usages, [promise for promise in self._promises if promise.nodes == {node}])
 
     def undecided(self, node: str) -> bool:
         """Return whether a pod may yet end on this node or another."""
         return any(node in promise.nodes and len(promise.nodes) > 1 for promise in self._promises)
 
 
-def _charge(usages: Usages, promises: Iterable[_Promise]) -> Usages:
+def _charge(usages: Usages, promises: Iterable[Promise]) -> Usages:
     charged = {device_id: usage.copy() for device_id, usage in usages.items()}
     for promise in promises:
-        placement = promise.request.place(charged)
+        placement = promise.placement or promise.request.place(charged)
         if isinstance(placement, Placement):
             charge(charged, placement.holding(promise.request.demands), promise.request.pod)
     return charged
@@ -97,6 +115,9 @@ class Reservations:
         usages: gives the usage of a node's GPUs by device id, as the watch shows it.
         is_seen: tells whether the watch shows a pod, by uid, with what it holds.
         clock: monotonic seconds.
+
+    Attributes:
+        expired: how many promises ended because nothing came of them in time.
     """
 
     def __init__(
@@ -108,21 +129,22 @@ class Reservations:
         self._usages = usages
         self._is_seen = is_seen
         self._clock = clock
-        self._promises: dict[str, _Promise] = {}
+        self.expired = 0
+        self._promises: dict[str, Promise] = {}
         self._charged: dict[str, _Charged] = {}
 
-    def promise(self, request: Request, nodes: frozenset[str]) -> None:
+    def promise(self, request: Request, nodes: frozenset[str], cost: Cost = NOTHING) -> None:
         """Reserve room for a pod on one of these nodes, in place of what it was promised before."""
         self.drop(request.pod.uid)
         if nodes:
-            self._add(_Promise(request, nodes, self._clock() + BIND_WITHIN, asyncio.Event()))
+            self._add(Promise(request, nodes, cost, self._clock() + BIND_WITHIN))
 
     def decide(self, uid: str, node: str) -> None:
         """Note that the pod is being bound to this node; it stays reserved until it is seen there, or dropped."""
         promise = self._promises.get(uid)
         if promise is not None:
             self.drop(uid)
-            self._add(_Promise(promise.request, frozenset({node}), self._clock() + SEEN_WITHIN, asyncio.Event()))
+            self._add(Promise(promise.request, frozenset({node}), promise.cost, self._clock() + SEEN_WITHIN))
 
     def drop(self, uid: str) -> None:
         """End a pod's promise."""
@@ -130,13 +152,31 @@ class Reservations:
         if promise is not None:
             promise.settled.set()
 
-    def room(self, *, but: str = "") -> "Room":
+    def room(self, *, but: str = "", beside: Iterable[Promise] = ()) -> "Room":
         """Return the room of all nodes as it is now.
 
         Args:
             but: uid of the pod that asks, whose own promise does not count.
+            beside: what others were promised elsewhere; it counts for pods that have no promise here.
         """
-        return Room(self._usages, tuple(self._live(but)), self._charged)
+        live = tuple(self._live(but))
+        uids = {promise.request.pod.uid for promise in live}
+        others = tuple(promise for promise in beside if promise.request.pod.uid not in uids)
+        return Room(self._usages, (*live, *others), self._charged)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many promises there are: `open` between several nodes, and `decided` for one."""
+        live = list(self._live(""))
+        decided = sum(len(promise.nodes) == 1 for promise in live)
+        return {"open": len(live) - decided, "decided": decided}
+
+    def holds(self, uid: str) -> bool:
+        """Return whether a pod has a promise now."""
+        return any(promise.request.pod.uid == uid for promise in self._live(""))
+
+    def promised(self, namespace: str, *, but: str = "") -> Iterator[Promise]:
+        """Yield the promises to pods of a namespace, except to the pod of a uid."""
+        return (promise for promise in self._live(but) if promise.request.pod.namespace == namespace)
 
     async def any_settled(self, *, but: str = "") -> None:
         """Return when one of the undecided promises was decided, dropped or has expired."""
@@ -151,13 +191,15 @@ class Reservations:
             for wait in waits:
                 wait.cancel()
 
-    def _add(self, promise: _Promise) -> None:
+    def _add(self, promise: Promise) -> None:
         self._promises[promise.request.pod.uid] = promise
 
-    def _live(self, but: str) -> Iterator[_Promise]:
+    def _live(self, but: str) -> Iterator[Promise]:
         now = self._clock()
         for uid, promise in list(self._promises.items()):
-            if promise.expires <= now or self._is_seen(uid):
+            seen = self._is_seen(uid)
+            if seen or promise.expires <= now:
+                self.expired += not seen
                 self.drop(uid)
             elif uid != but:
                 yield promise

@@ -79,6 +79,70 @@ def read_bind_args(body: object) -> BindArgs:
     return BindArgs(*values)
 
 
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """Pods of one node that would have to go.
+
+    Attributes:
+        uids: of the pods.
+        pdb_violations: how many of them a PodDisruptionBudget wants to keep.
+    """
+
+    uids: tuple[str, ...]
+    pdb_violations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptArgs:
+    """A pod, and for each node on which it could get room the victims that kube-scheduler's own filters need."""
+
+    pod: Json
+    victims: Mapping[str, Victims]
+
+
+def read_preempt_args(body: object) -> PreemptArgs:
+    """Return the arguments of `preempt`: uids, or whole pods where kube-scheduler sends those.
+
+    Raises:
+        WireError: no pod, or neither kind of victims.
+    """
+    fields = _fields(body)
+    pod = fields.get("pod")
+    if not isinstance(pod, dict):
+        raise WireError("Pod: must be a pod object")
+    by_node = fields.get("nodenametometavictims") or fields.get("nodenametovictims") or {}
+    if not isinstance(by_node, dict):
+        raise WireError("NodeNameToMetaVictims: must be an object by node name")
+    return PreemptArgs(pod, {str(node): _read_victims(victims) for node, victims in by_node.items()})
+
+
+def _read_victims(body: object) -> Victims:
+    fields = _fields(body or {})
+    pods = fields.get("pods") or []
+    violations = fields.get("numpdbviolations") or 0
+    if not isinstance(pods, list) or not isinstance(violations, int):
+        raise WireError("NodeNameToMetaVictims: must have Pods, a list, and NumPDBViolations, a number")
+    return Victims(tuple(_read_uid(pod) for pod in pods), violations)
+
+
+def _read_uid(pod: object) -> str:
+    fields = _fields(pod)
+    uid = (fields.get("metadata") or {}).get("uid") if "metadata" in fields else fields.get("uid")
+    if not isinstance(uid, str) or not uid:
+        raise WireError("NodeNameToMetaVictims: a pod must have a UID, a non-empty string")
+    return uid
+
+
+def preempt_result(victims: Mapping[str, Victims]) -> dict[str, object]:
+    """Return the answer of `preempt`: victims by node, by their uids in either mode. A node left out is none."""
+    return {
+        "NodeNameToMetaVictims": {
+            node: {"Pods": [{"UID": uid} for uid in chosen.uids], "NumPDBViolations": chosen.pdb_violations}
+            for node, chosen in victims.items()
+        }
+    }
+
+
 def filter_result(
     args: FilterArgs, fitting: Sequence[str], failed: Mapping[str, str], unresolvable: Mapping[str, str]
 ) -> dict[str, object]:
@@ -103,6 +167,18 @@ def filter_result(
         "FailedAndUnresolvableNodes": dict(unresolvable),
         "Error": "",
     }
+
+
+def outcome_of(answer: object) -> str:
+    """Return how an answer ends for the pod: `ok`, `error`, or `nowhere` when `filter` found no node."""
+    if not isinstance(answer, dict):
+        return "ok"
+    if answer.get("Error"):
+        return "error"
+    if "FailedNodes" not in answer:
+        return "ok"
+    fitting = answer["NodeNames"] if answer["Nodes"] is None else answer["Nodes"]["items"]
+    return "ok" if fitting else "nowhere"
 
 
 def filter_error(message: str) -> dict[str, object]:

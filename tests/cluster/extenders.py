@@ -2,6 +2,7 @@
 
 import sys
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -33,15 +34,15 @@ class Extenders:
         self._number = 0
         cluster.apply([item for item in render(BASE) if item["kind"] in _RIGHTS])
         cluster.wait_for_service_account(NAMESPACE, "scheduler")
-        self._kubeconfig = cluster.kubeconfig_for_service_account(NAMESPACE, "scheduler")
+        self.kubeconfig = cluster.kubeconfig_for_service_account(NAMESPACE, "scheduler")
 
-    def start(self, name: str, *options: str) -> Replica:
+    def start(self, name: str, *options: str, kubeconfig: Path | None = None) -> Replica:
         """Start an extender and wait until it has read the cluster."""
         port, health = free_ports(2)
         self._number += 1
         process = f"extender-{name}-{self._number}"
         arguments = [
-            f"--kubeconfig={self._kubeconfig}",
+            f"--kubeconfig={kubeconfig or self.kubeconfig}",
             f"--port={port}",
             f"--health-port={health}",
             f"--hostname={name}",

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -64,12 +65,19 @@ async def pair(extenders: Extenders, client: KubeClient, http: aiohttp.ClientSes
         await asyncio.to_thread(extenders.stop, replica)
 
 
-async def until_active(http: aiohttp.ClientSession, replica: Replica) -> float:
-    """Return when it was."""
+async def until(holds: Callable[[], Awaitable[object]]) -> float:
+    """Wait until something holds that tells nobody, and return when it did."""
     async with asyncio.timeout(30):
-        while await state_of(http, replica) != "active":  # noqa: ASYNC110 - it tells nobody
+        while not await holds():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     return time.monotonic()
+
+
+async def until_active(http: aiohttp.ClientSession, replica: Replica) -> float:
+    async def is_active() -> bool:
+        return await state_of(http, replica) == "active"
+
+    return await until(is_active)
 
 
 def asking(name: str) -> Json:
@@ -99,7 +107,7 @@ async def test_a_standby_has_read_the_cluster_and_refuses_in_words(
     assert "is on standby" in (await ask(http, standby, "bind", bind))["Error"]
 
 
-async def test_b17_the_standby_takes_over_from_one_that_was_killed(
+async def test_b16_the_standby_takes_over_from_one_that_was_killed(
     extenders: Extenders, http: aiohttp.ClientSession, pair: list[Replica]
 ) -> None:
     active, standby = pair
@@ -112,7 +120,7 @@ async def test_b17_the_standby_takes_over_from_one_that_was_killed(
     assert (await ask(http, standby, "filter", asking("p")))["NodeNames"] == [NODE], "it had read the cluster before"
 
 
-async def test_b17_the_standby_takes_over_at_once_from_one_that_ends(
+async def test_b16_the_standby_takes_over_at_once_from_one_that_ends(
     extenders: Extenders, http: aiohttp.ClientSession, pair: list[Replica]
 ) -> None:
     active, standby = pair
@@ -144,9 +152,8 @@ async def test_a_pod_that_does_not_say_what_it_holds_is_told_in_an_event(
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "silent"}, "spec": spec}
     pod = await client.create(paths.pods("default"), body)
     try:
-        async with asyncio.timeout(20):
-            while not (found := await events_of(client, pod)):
-                await asyncio.sleep(0.1)
+        await until(lambda: events_of(client, pod))
+        found = await events_of(client, pod)
     finally:
         await client.delete(f"{paths.pod('default', 'silent')}?gracePeriodSeconds=0")
     (event,) = found
@@ -172,12 +179,14 @@ async def test_b15_a_plugins_lease_is_seen_with_the_rights_of_both_sides(
         for _ in range(2):  # made, then renewed
             await beat(plugin, NAMESPACE, NODE)
     for replica in pair:
-        async with asyncio.timeout(10):
-            while 'plugins{state="fresh"} 1.0' not in await metrics_of(http, replica):
-                await asyncio.sleep(0.05)
+        await until(partial(shows, http, replica, 'plugins{state="fresh"} 1.0'))
     lease = await client.get(paths.named(paths.leases(NAMESPACE), lease_name(NODE)))
     (owner,) = lease["metadata"]["ownerReferences"]
     assert owner["uid"] == (await client.get(paths.node(NODE)))["metadata"]["uid"]
+
+
+async def shows(http: aiohttp.ClientSession, replica: Replica, text: str) -> bool:
+    return text in await metrics_of(http, replica)
 
 
 async def metrics_of(http: aiohttp.ClientSession, replica: Replica) -> str:

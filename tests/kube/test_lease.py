@@ -111,3 +111,24 @@ async def test_a_lost_answer_does_not_lose_the_lease(api: FakeApi, clock: Clock)
         assert await changes.get()
     running.cancel()
     await asyncio.wait({running})
+
+
+async def test_one_that_may_not_hold_it_any_more_gives_it_back(api: FakeApi, clock: Clock) -> None:
+    may = True
+
+    async def stands() -> bool:
+        return may
+
+    settings = LeaseSettings("amd-vgpu", "webhook", "a", duration_seconds=15)
+    first = Lease(cast(KubeClient, api), settings, stands=stands, monotonic=clock)
+    second = lease(api, "b", clock)
+    await first.attempt()
+    assert (first.held, first.holder) == (True, "a")
+    may = False
+    await first.attempt()
+    assert (first.held, first.holder) == (False, "")
+    await second.attempt()
+    assert second.held
+    await first.attempt()
+    assert not first.held, "it does not even ask"
+    assert api.objects[PATH]["spec"]["holderIdentity"] == "b"

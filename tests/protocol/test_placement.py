@@ -72,7 +72,7 @@ def test_three_pods_share_a_gpu_side_by_side() -> None:
     assert isinstance(placed(big, MI300X, pods=pods[1:]), Placement)
 
 
-def test_a_pod_that_ended_holds_nothing_and_one_that_ends_holds_all() -> None:
+def test_hami_2812_a_pod_that_ended_holds_nothing_and_one_that_ends_holds_all() -> None:
     whole = pod_spec(container(gpu=1))
     running = run("old", whole, MI300X)
     running["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -102,7 +102,7 @@ def test_c9_an_init_container_uses_the_share_of_the_containers_after_it() -> Non
     assert set(app) < set(init)
 
 
-def test_c9_a_sidecar_shares_with_nobody() -> None:
+def test_hami_2563_a_sidecar_shares_with_nobody() -> None:
     spec = pod_spec(
         container("app", gpu=1, gpucores=30, gpumem=4096),
         inits=(
@@ -120,6 +120,58 @@ def test_c9_a_sidecar_shares_with_nobody() -> None:
 def test_two_gpus_come_in_their_order_and_are_two() -> None:
     item = run("pair", pod_spec(container(gpu=2, gpucores=50, gpumem=1024)), MI300X, SECOND)
     assert [share.device_id for share in holding(item).segments[0]] == [MI300X.id, SECOND.id]
+
+
+def test_hami_1942_a_whole_gpu_is_enough_for_an_init_container_and_its_pod() -> None:
+    whole = container("app", gpu=1)
+    item = run("pod", pod_spec(whole, inits=({**whole, "name": "one"}, {**whole, "name": "two"})), MI300X)
+    assert [parts(item, position, MI300X) for position in range(3)] == [[tuple(range(304))]] * 3
+
+
+def test_hami_2965_the_gpu_of_an_init_container_that_has_ended_is_still_its_pods() -> None:
+    small = container("app", gpu=1, gpucores=10, gpumem=1024)
+    item = run("pod", pod_spec(small, inits=(container("init", gpu=1),)), MI300X)
+    item["status"]["initContainerStatuses"] = [{"state": {"terminated": {"exitCode": 0}}}]
+    assert isinstance(placed(pod_spec(small), MI300X, pods=(item,)), Refusal)
+
+
+def test_hami_2514_a_gpu_whose_name_does_not_say_amd_is_one_all_the_same() -> None:
+    radeon = replace(RX7900, product="Navi 31 [Radeon RX 7900 XT]")
+    assert isinstance(placed(pod_spec(container(gpu=1, gpucores=50, gpumem=64)), radeon), Placement)
+
+
+@pytest.mark.parametrize("missing", [{"cu_count": 0}, {"memory_mib": 0}, {"cu_count": 0, "xcc_count": 0}])
+@pytest.mark.parametrize("limits", [{}, {"gpucores": 10, "gpumem": 1}])
+def test_a_gpu_registered_without_an_amount_is_given_to_nobody(missing: dict[str, int], limits: dict[str, Any]) -> None:
+    odd = replace(MI300X, **missing)  # type: ignore[arg-type]
+    refusal = Refusal("GPU registered without compute units or memory", permanent=True)
+    assert placed(pod_spec(container(gpu=1, **limits)), odd) == refusal
+
+
+HELD = st.lists(st.tuples(st.integers(0, 304), st.integers(0, MI300X.memory_mib)), min_size=1, max_size=6)
+
+
+@given(held=HELD, policy=st.sampled_from(Policy), cores=st.integers(3, 100), memory=st.integers(1, MI300X.memory_mib))
+def test_hami_1069_1589_1806_no_gpu_that_fits_is_fuller_to_pack_or_emptier_to_spread(
+    held: list[tuple[int, int]], policy: Policy, cores: int, memory: int
+) -> None:
+    usages = [
+        GpuUsage(replace(MI300X, id=f"GPU-{index}", index=index), memory_mib=mib, cus=set(range(cus)))
+        for index, (cus, mib) in enumerate(held)
+    ]
+    demands = read_demand(pod_spec(container(gpu=1, gpucores=cores, gpumem=memory)))
+    outcome = place(demands, usages, policy)
+    load = {
+        usage.device.id: max(len(usage.cus) / 304, usage.memory_mib / MI300X.memory_mib)
+        for usage in usages
+        if isinstance(place(demands, [usage], policy), Placement)
+    }
+    if isinstance(outcome, Refusal):
+        assert not load
+        return
+    best = max if policy is Policy.BINPACK else min
+    ((share,),) = outcome.segments
+    assert load[share.device_id] == best(load.values())
 
 
 def test_policies_pack_and_spread() -> None:
@@ -163,7 +215,7 @@ def test_a_refusal_says_what_is_missing(
     assert placed(spec, *devices) == Refusal(reason, permanent)
 
 
-def test_the_number_of_sharers_is_kept() -> None:
+def test_hami_596_the_number_of_sharers_is_kept() -> None:
     spec = pod_spec(container(gpu=1, gpucores=3, gpumem=1))
     two = replace(MI300X, count=2)
     pods: tuple[dict[str, Any], ...] = (run("a", spec, two),)
@@ -218,7 +270,7 @@ def test_b8_cus_that_are_held_but_not_named_block_their_gpu_only() -> None:
     assert isinstance(placed(spec, MI300X, SECOND, pods=(hamis,)), Placement)
 
 
-def test_a_pod_of_a_gpu_that_left_the_node_stops_nobody() -> None:
+def test_hami_2618_a_pod_of_a_gpu_that_left_the_node_stops_nobody() -> None:
     spec = pod_spec(container(gpu=1, gpucores=10, gpumem=1024))
     gone = run("gone", spec, SECOND)
     assert isinstance(placed(spec, MI300X, pods=(gone,)), Placement)

@@ -4,6 +4,7 @@ import pytest
 
 from protocol.demand import read_demand
 from protocol.placement import Placement, Refusal, place
+from protocol.pods import PodRef
 from protocol.policy import Policy
 from protocol.selection import GPU_POLICY, read_policy, read_selection
 from protocol.usage import GpuUsage
@@ -46,8 +47,32 @@ def test_a_gpu_that_is_not_wanted_is_not_placed_on() -> None:
 
 @pytest.mark.parametrize(
     ("text", "policy"),
-    [("binpack", Policy.BINPACK), (" spread ", Policy.SPREAD), ("", Policy.SPREAD), ("mutex", Policy.SPREAD)],
+    [
+        ("binpack", Policy.BINPACK),
+        (" spread ", Policy.SPREAD),
+        ("", Policy.SPREAD),
+        ("mutex", Policy.SPREAD),
+        ("binpack,numa", Policy.BINPACK),
+        ("topology-aware, mutex ,binpack,spread", Policy.BINPACK),
+        ("numa,topology-aware", Policy.SPREAD),
+    ],
 )
-def test_a_pod_names_its_policy(text: str, policy: Policy) -> None:
+def test_hami_2621_a_pod_names_its_policy_alone_or_in_a_chain(text: str, policy: Policy) -> None:
     assert read_policy({GPU_POLICY: text}, GPU_POLICY, Policy.SPREAD) is policy
     assert read_policy({}, GPU_POLICY, Policy.SPREAD) is Policy.SPREAD
+
+
+@pytest.mark.parametrize("text", ["mutex", "binpack, mutex"])
+def test_mutex_accepts_only_gpus_that_no_other_pod_has_a_share_of(text: str) -> None:
+    demands = read_demand(
+        pod_spec(container("a", gpu=1, gpucores=10, gpumem=64), container("b", gpucores=10, gpumem=64))
+    )
+    selection = read_selection({GPU_POLICY: text})
+    used = GpuUsage(MI300X, pods={PodRef("default", "other", "uid-other")})
+    refusal = place(demands, [used], Policy.BINPACK, selection)
+    assert refusal == Refusal("GPU shared: the pod's policy mutex accepts none that another pod has a share of")
+    # Its own containers may share, and a GPU that is free is taken though the other is the fuller one.
+    placed = place(demands, [used, GpuUsage(MI210)], Policy.BINPACK, selection)
+    assert isinstance(placed, Placement)
+    assert [share.device_id for segment in placed.segments for share in segment] == [MI210.id, MI210.id]
+    assert isinstance(place(demands, [used], Policy.BINPACK, read_selection({GPU_POLICY: "binpack"})), Placement)

@@ -59,6 +59,10 @@ def check(api: StandInApi) -> None:
         assert all(usage.memory_mib <= usage.device.memory_mib and not usage.blocked for usage in usages.values())
 
 
+async def _forgotten(call: "asyncio.Task[dict[str, object]]") -> None:
+    await call
+
+
 class Simulation:
     """One run; the same for the same seed."""
 
@@ -176,9 +180,13 @@ class Simulation:
             if done and call.result() == {"Error": ""}:
                 self.bound.add(name)
                 return
-            call.cancel()
-            with suppress(asyncio.CancelledError):
-                await call
+            if self.random.random() < 0.5:
+                # An extender that nobody hears of any more goes on, while kube-scheduler asks another.
+                self._spawn(_forgotten(call))
+            else:
+                call.cancel()
+                with suppress(asyncio.CancelledError):
+                    await call
         await self._later(name)
 
     async def _later(self, name: str) -> None:

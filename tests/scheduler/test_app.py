@@ -1,10 +1,14 @@
 """The extender's HTTP side: every answer has status 200 and the form of its verb, whatever was sent."""
 
+import io
+import json
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from aiohttp.test_utils import TestClient, TestServer
 
 from kube.client import KubeClient
@@ -18,6 +22,7 @@ from scheduler.request import Policies
 from scheduler.state import ClusterState
 from tests.protocol.makers import MI300X, container, pod_spec
 
+MANIFESTS = Path(__file__).parents[2] / "manifests/base"
 Client = TestClient[Any, Any]
 POD = {"metadata": {"name": "p", "namespace": "default"}, "spec": pod_spec(container(gpu=1, gpucores=50, gpumem=1024))}
 
@@ -44,6 +49,7 @@ def sync(state: ClusterState) -> None:
     register = {NODE_REGISTER: encode_register([MI300X])}
     state.see_nodes(Snapshot(({"metadata": {"name": "node-a", "annotations": register}},)))
     state.see_pods(Snapshot(()))
+    state.see_quotas(Snapshot(()))
 
 
 async def answer(client: Client, verb: str, body: object) -> Any:
@@ -89,6 +95,44 @@ async def test_hami_2689_a_body_that_is_none_is_an_answered_error(client: Client
     assert response.status == 200
     found = await response.json()
     assert found == [] if verb == "/prioritize" else verb in found["Error"]
+
+
+async def test_hami_2046_a_body_of_whole_nodes_may_be_large(client: Client, state: ClusterState) -> None:
+    sync(state)
+    register = {NODE_REGISTER: encode_register([MI300X])}
+    images = [{"names": ["x" * 1000]}] * 50
+    nodes = [
+        {"metadata": {"name": f"node-{number}", "annotations": register}, "status": {"images": images}}
+        for number in range(100)
+    ]
+    named = [{"metadata": {"name": "node-a"}}, *nodes]
+    body = json.dumps({"Pod": POD, "Nodes": {"items": named}, "NodeNames": None}).encode()
+    response = await client.post("/filter", data=io.BytesIO(body))
+    found = await response.json()
+    assert [item["metadata"]["name"] for item in found["Nodes"]["items"]] == ["node-a"]
+
+
+def shipped_configuration() -> dict[str, Any]:
+    manifest = yaml.safe_load((MANIFESTS / "scheduler-config.yaml").read_text())
+    (extender,) = yaml.safe_load(manifest["data"]["config.yaml"])["extenders"]
+    assert isinstance(extender, dict)
+    return extender
+
+
+def test_every_verb_that_the_manifests_name_is_served_and_none_is_missing(extender: Extender) -> None:
+    shipped = shipped_configuration()
+    verbs = {f"/{value}" for key, value in shipped.items() if key.endswith("Verb")}
+    served = {route.resource.canonical for route in make_app(extender).router.routes() if route.resource and route.method == "POST"}  # fmt: skip  # noqa: E501
+    assert verbs == served == {"/filter", "/prioritize", "/preempt", "/bind"}
+
+
+def test_b12_kube_scheduler_counts_slots_and_leaves_shares_to_the_extender() -> None:
+    managed = {one["name"]: one["ignoredByScheduler"] for one in shipped_configuration()["managedResources"]}
+    assert managed == {"amd.com/gpu": False, "amd.com/gpumem": True, "amd.com/gpucores": True}
+
+
+def test_b13_the_extender_is_asked_over_loopback() -> None:
+    assert shipped_configuration()["urlPrefix"] == "http://127.0.0.1:8888"
 
 
 async def test_health_tells_life_from_readiness(extender: Extender, state: ClusterState) -> None:

@@ -9,9 +9,13 @@ import pytest
 from protocol.usage import GpuUsage
 from scheduler import reservations as module
 from scheduler.fit import Fits, Verdict
+from scheduler.nominations import Nominations
 from scheduler.request import Policies, Request
 from scheduler.reservations import BIND_WITHIN, SEEN_WITHIN, Reservations
+from scheduler.state import ClusterState
 from tests.protocol.makers import MI300X, container, pod, pod_spec
+
+NOBODY_NOMINATED = Nominations(ClusterState(), Policies())
 
 
 class Clock:
@@ -32,7 +36,7 @@ class Cluster:
         self.empty = {MI300X.id: GpuUsage(MI300X)}
         self.seen: set[str] = set()
         self.room = Reservations(self.usages, self.seen.__contains__, self.clock)
-        self.fits = Fits(self.room)
+        self.fits = Fits(self.room, NOBODY_NOMINATED)
 
     def usages(self, node: str) -> Mapping[str, GpuUsage]:
         assert node in NODES
@@ -107,6 +111,14 @@ def test_a_pod_that_is_seen_counts_once(cluster: Cluster) -> None:
     cluster.seen.add("uid-first")
     # What the watch shows is the usage itself, which is empty here: only the promise is asked about.
     assert cluster.filter("second", 60, "a").fitting
+
+
+def test_hami_987_a_pod_that_is_filtered_again_after_it_was_bound_holds_no_second_room(cluster: Cluster) -> None:
+    cluster.filter("bound", 60, "a")
+    cluster.room.decide("uid-bound", "a")
+    cluster.seen.add("uid-bound")
+    assert cluster.filter("bound", 60, "a", "b").fitting == ["a", "b"]
+    assert cluster.filter("second", 60, "a").fitting == ["a"]
 
 
 def test_a_bind_without_a_promise_is_none_of_ours(cluster: Cluster) -> None:

@@ -11,10 +11,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kube.listwatch import Change, Snapshot
 from protocol.demand import read_demand
 from protocol.devices import encode_register
-from protocol.names import NODE_LOCK, NODE_REGISTER
+from protocol.names import NODE_LOCK, NODE_REGISTER, NODE_SURVIVORS
 from protocol.placement import Placement, place
+from protocol.pods import PodRef
 from protocol.policy import Policy
+from protocol.survivors import Part, Survivor, encode_survivors
 from protocol.usage import node_usage
+from scheduler.quota import read_quota
 from scheduler.state import ClusterState, devices_of
 from tests.protocol.makers import MI300X, container, pod, pod_spec
 
@@ -35,6 +38,11 @@ def allocated(name: str, node_name: str, phase: str) -> dict[str, Any]:
     return pod(name, spec, placement.annotations(), node=node_name, phase=phase)
 
 
+def quota(name: str, hard: str | None) -> dict[str, Any]:
+    limits = {"pods": "3", **({} if hard is None else {"limits.amd.com/gpumem": hard})}
+    return {"metadata": {"namespace": "default", "name": name}, "spec": {"hard": limits}}
+
+
 class WatchedCluster(RuleBasedStateMachine):
     """Events as a watch brings them, snapshots after lost watches included."""
 
@@ -43,6 +51,7 @@ class WatchedCluster(RuleBasedStateMachine):
         self.state = ClusterState()
         self.nodes: dict[str, dict[str, Any]] = {}
         self.pods: dict[str, dict[str, Any]] = {}
+        self.quotas: dict[str, dict[str, Any]] = {}
         self.state.see_nodes(Snapshot(()))
         self.state.see_pods(Snapshot(()))
 
@@ -77,6 +86,28 @@ class WatchedCluster(RuleBasedStateMachine):
         self.state.see_pods(Snapshot(tuple(self.pods.values())))
         self.state.see_nodes(Snapshot(tuple(self.nodes.values())))
 
+    @rule(name=st.sampled_from(["gpu", "other"]), hard=st.sampled_from([None, "0", "64"]))
+    def quota_changes(self, name: str, hard: str | None) -> None:
+        kind = "MODIFIED" if name in self.quotas else "ADDED"
+        self.quotas[name] = quota(name, hard)
+        self.state.see_quotas(Change(kind, self.quotas[name]))  # type: ignore[arg-type]
+
+    @rule(name=st.sampled_from(["gpu", "other"]), lost=st.booleans())
+    def quota_goes(self, name: str, lost: bool) -> None:
+        gone = self.quotas.pop(name, None)
+        if lost:
+            self.state.see_quotas(Snapshot(tuple(self.quotas.values())))
+        elif gone is not None:
+            self.state.see_quotas(Change("DELETED", gone))
+
+    @invariant()
+    def a_namespace_has_its_pods_and_quotas(self) -> None:
+        there = {item["metadata"]["uid"]: item for item in self.pods.values() if item["spec"]["nodeName"]}
+        assert self.state.pods_of("default") == there
+        assert not self.state.pods_of("other")
+        limits = {name: found for name, item in self.quotas.items() if (found := read_quota(item))}
+        assert {found.name: found for found in self.state.quotas("default")} == limits
+
     @invariant()
     def usage_is_a_recount(self) -> None:
         for name in NODES:
@@ -88,11 +119,11 @@ TestWatchedCluster = WatchedCluster.TestCase
 TestWatchedCluster.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
 
 
-def test_it_is_synced_when_both_kinds_were_read() -> None:
+def test_it_is_synced_when_all_kinds_were_read() -> None:
     state = ClusterState()
-    state.see_pods(Snapshot(()))
-    assert not state.is_synced
-    state.see_nodes(Snapshot(()))
+    for see in (state.see_pods, state.see_nodes, state.see_quotas):
+        assert not state.is_synced
+        see(Snapshot(()))
     assert state.is_synced
 
 
@@ -115,3 +146,20 @@ async def test_waiting_ends_with_the_change_that_was_waited_for() -> None:
     waiting = asyncio.create_task(state.wait_until(lambda: True))
     async with asyncio.timeout(5):
         await waiting
+
+
+def test_what_processes_of_ended_pods_hold_is_taken_until_the_node_says_otherwise() -> None:
+    state = ClusterState()
+    survivor = Survivor(PodRef("ml", "train", "uid-gone"), {MI300X.id: Part(1024, tuple(range(76)))})
+    held = node("node-a", encode_register([MI300X]), **{NODE_SURVIVORS: encode_survivors([survivor])})
+    state.see_nodes(Snapshot((held,)))
+    usage = state.usages("node-a")[MI300X.id]
+    assert (usage.memory_mib, usage.cus) == (1024, set(range(76)))
+    state.see_nodes(Change("MODIFIED", node("node-a", encode_register([MI300X]))))
+    assert not state.usages("node-a")[MI300X.id].cus
+
+
+def test_survivors_that_cannot_be_read_close_the_node() -> None:
+    state = ClusterState()
+    state.see_nodes(Snapshot((node("node-a", encode_register([MI300X]), **{NODE_SURVIVORS: "[{}]"}),)))
+    assert state.usages("node-a")[MI300X.id].blocked
