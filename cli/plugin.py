@@ -7,8 +7,11 @@ from pathlib import Path
 
 from cli import service
 from kube.client import KubeClient
+from plugin.cdi import CdiError
+from plugin.counts import DEFAULT_COUNT, read_count
 from plugin.library import LibraryError
 from plugin.lifecycle import run
+from plugin.metrics import PortError
 from plugin.settings import PluginSettings
 from plugin.sockets import SocketPathError
 
@@ -23,6 +26,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     node = os.environ.get("NODE_NAME")
     parser.add_argument("--node-name", default=node, required=node is None, help="default: environment NODE_NAME")
     parser.add_argument(
+        "--namespace",
+        default=defaults.namespace,
+        help="of the Lease that tells the scheduler that this plugin lives (default: %(default)s)",
+    )
+    parser.add_argument(
         "--library",
         type=Path,
         default=defaults.library,
@@ -35,12 +43,66 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="where to install it, the same path here and on the host (default: %(default)s)",
     )
     parser.add_argument(
+        "--run-dir",
+        type=Path,
+        default=defaults.run_dir,
+        help="where pods with GPUs get a folder, the same path here and on the host (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--cdi",
+        type=Path,
+        nargs="?",
+        const=Path("/var/run/cdi"),
+        metavar="FOLDER",
+        help="let the container runtime add the devices, by a CDI spec in this folder (%(const)s if none is named)",
+    )
+    parser.add_argument(
+        "--require-audit",
+        action="store_true",
+        help="kill programs that use a GPU without the audit library (static, musl); needs the host's PID namespace",
+    )
+    parser.add_argument(
+        "--cgroup-root", type=Path, default=defaults.cgroup_root, help="the host's cgroups (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--pod-resources",
+        type=Path,
+        default=defaults.pod_resources,
+        help="socket of the kubelet's PodResources API (default: %(default)s)",
+    )
+    parser.add_argument(
         "--kubelet-dir", type=Path, default=defaults.kubelet_dir, help="folder of kubelet.sock (default: %(default)s)"
     )
     parser.add_argument("--sysfs-root", type=Path, default=defaults.sysfs_root, help="default: %(default)s")
     parser.add_argument("--dev-root", type=Path, default=defaults.dev_root, help="default: %(default)s")
     parser.add_argument(
-        "--count", type=int, default=defaults.count, help="how many pods may share one GPU (default: %(default)s)"
+        "--count",
+        action="append",
+        default=[],
+        metavar="[TYPE=]NUMBER",
+        help="how many pods may share one GPU, or one of a type, such as MI300X=20; may be given several times "
+        f"(default: {defaults.count})",
+    )
+    parser.add_argument("--integrated", action="store_true", help="offer GPUs that are part of a processor too")
+    parser.add_argument(
+        "--errors-tolerated",
+        type=int,
+        default=defaults.errors_tolerated,
+        metavar="NUMBER",
+        help="uncorrectable errors that a block of a healthy GPU may have counted (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--report-capacity",
+        action="store_true",
+        help="show amd.com/gpumem and amd.com/gpucores in the node's capacity on all kubelets, not only where needed",
+    )
+    parser.add_argument(
+        "--standalone",
+        action="store_true",
+        help="give whole GPUs to pods that neither our scheduler nor HAMi's has placed; by default they fail",
+    )
+    parser.add_argument(
+        "--metrics-port", type=int, metavar="PORT", help="serve GET /metrics over plain HTTP; by default it is not"
     )
     parser.add_argument(
         "--allocate-timeout",
@@ -53,23 +115,43 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _command(options: argparse.Namespace) -> int:
-    settings = service.checked(
-        lambda: PluginSettings(
-            node_name=options.node_name,
-            library=options.library,
-            library_dir=options.library_dir,
-            kubelet_dir=options.kubelet_dir,
-            sysfs_root=options.sysfs_root,
-            dev_root=options.dev_root,
-            count=options.count,
-            allocate_seconds=options.allocate_timeout,
-        )
-    )
+    settings = service.checked(lambda: _settings(options))
 
     async def serve(client: KubeClient, stop: asyncio.Event) -> None:
         try:
             await run(settings, client, stop)
-        except (LibraryError, SocketPathError) as error:
+        except (CdiError, LibraryError, PortError, SocketPathError) as error:
             raise service.StartError(str(error)) from error
 
     return service.run(options, serve)
+
+
+def _settings(options: argparse.Namespace) -> PluginSettings:
+    """Return the settings that the options make.
+
+    Raises:
+        ValueError: with the name of a setting that cannot work.
+    """
+    counts = dict(read_count(text) for text in options.count)
+    return PluginSettings(
+        node_name=options.node_name,
+        namespace=options.namespace,
+        library=options.library,
+        library_dir=options.library_dir,
+        run_dir=options.run_dir,
+        cdi_dir=options.cdi,
+        require_audit=options.require_audit,
+        cgroup_root=options.cgroup_root,
+        pod_resources=options.pod_resources,
+        kubelet_dir=options.kubelet_dir,
+        sysfs_root=options.sysfs_root,
+        dev_root=options.dev_root,
+        count=counts.pop("", DEFAULT_COUNT),
+        count_by_type=counts,
+        integrated=options.integrated,
+        errors_tolerated=options.errors_tolerated,
+        report_capacity=options.report_capacity,
+        standalone=options.standalone,
+        metrics_port=options.metrics_port,
+        allocate_seconds=options.allocate_timeout,
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from plugin.discovery import Gpu
+from plugin.podfolders import region_path
 from plugin.visible import visible_devices
 from protocol.allocation import AllocationError, DeviceShare
 from protocol.claim import container_cus
@@ -21,38 +22,64 @@ from protocol.names import (
     ENV_CU_MASK,
     ENV_HIP_VISIBLE_DEVICES,
     ENV_MEMORY_LIMIT,
+    ENV_REGION,
     ENV_TUNABLES,
     ENV_VISIBLE_DEVICES,
     LIBRARY_DIR,
     LIBRARY_NAME,
+    REGION_DIR,
+    REGION_FILE,
     STATIC_TLS_TUNABLE,
 )
-from protocol.pods import Holding, Json
+from protocol.pods import Holding, Json, PodRef
 
 PERMISSIONS: Final = "rw"
 """What a container may do with its devices: no `m`, it has no business making device nodes."""
 
 
 @dataclass(frozen=True, slots=True)
+class HostPaths:
+    """Where things are on this machine.
+
+    Attributes:
+        dev_root: the devices.
+        library_dir: the folder of the audit library.
+        run_dir: the folder in which the pods have theirs.
+    """
+
+    dev_root: Path
+    library_dir: Path
+    run_dir: Path
+
+
+@dataclass(frozen=True, slots=True)
 class HostNode:
-    """A device or folder of the host and where the container sees it."""
+    """A device of the host and where the container sees it."""
 
     container_path: str
     host_path: str
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or folder of the host, where the container sees it, and whether it may only read there."""
+
+    container_path: str
+    host_path: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """What one container gets."""
+    """What one container gets; its devices either as nodes or by their CDI names."""
 
     env: Mapping[str, str]
     devices: tuple[HostNode, ...]
-    mounts: tuple[HostNode, ...]
+    mounts: tuple[Mount, ...]
+    cdi_devices: tuple[str, ...] = ()
 
 
-def translate(
-    pod: Json, holding: Holding, position: int, gpus: Mapping[str, Gpu], *, dev_root: Path, library_dir: Path
-) -> Answer:
+def translate(pod: Json, holding: Holding, position: int, gpus: Mapping[str, Gpu], paths: HostPaths) -> Answer:
     """Return what one container of a pod gets.
 
     Args:
@@ -60,8 +87,7 @@ def translate(
         holding: what the pod was given, read from its annotations.
         position: which of its containers, init containers first.
         gpus: this machine's GPUs by id.
-        dev_root: where the host's devices are.
-        library_dir: the host's folder of the audit library.
+        paths: where things are on this machine.
 
     Raises:
         AllocationError: the shares do not fit this machine's GPUs, or each other.
@@ -75,8 +101,11 @@ def translate(
     parts = container_cus(roles, holding.segments, holding.cus, position, infos)
     return Answer(
         env=_environment(shares, allocated, parts),
-        devices=_devices(allocated, dev_root),
-        mounts=_mounts(pod, position, library_dir),
+        devices=_devices(allocated, paths.dev_root),
+        mounts=(
+            *_library_mounts(pod, position, paths.library_dir),
+            _region_mount(pod, holding, position, paths.run_dir),
+        ),
     )
 
 
@@ -85,7 +114,7 @@ def _usable(gpus: Mapping[str, Gpu], share: DeviceShare) -> Gpu:
     if gpu is None:
         raise AllocationError(f"GPU {share.device_id!r} is not on this node")
     if not gpu.info.healthy:
-        raise AllocationError(f"GPU {gpu.id!r} is unhealthy: {gpu.render_device} or the KFD node is missing")
+        raise AllocationError(f"GPU {gpu.id!r} is unhealthy: {gpu.ailment.detail if gpu.ailment else 'unknown'}")
     return gpu
 
 
@@ -99,6 +128,7 @@ def _environment(
         ENV_MEMORY_LIMIT: f"{_memory_limit(shares)}m",
         ENV_AUDIT: f"{LIBRARY_DIR}/{LIBRARY_NAME}",
         ENV_TUNABLES: STATIC_TLS_TUNABLE,
+        ENV_REGION: REGION_DIR,
     }
 
 
@@ -136,8 +166,18 @@ def _devices(allocated: Sequence[Gpu], dev_root: Path) -> tuple[HostNode, ...]:
     return (HostNode("/dev/kfd", str(dev_root / "kfd")), *render)
 
 
-def _mounts(pod: Json, position: int, library_dir: Path) -> tuple[HostNode, ...]:
+def _library_mounts(pod: Json, position: int, library_dir: Path) -> tuple[Mount, ...]:
     """Return the library's mount, unless the pod has it: this project's webhook adds it, HAMi's does not."""
     body = next(field.body for field in containers(pod.get("spec") or {}) if field.position == position)
     paths = {str(mount.get("mountPath", "")).rstrip("/") for mount in body.get("volumeMounts") or ()}
-    return () if LIBRARY_DIR in paths else (HostNode(LIBRARY_DIR, str(library_dir)),)
+    return () if LIBRARY_DIR in paths else (Mount(LIBRARY_DIR, str(library_dir)),)
+
+
+def _region_mount(pod: Json, holding: Holding, position: int, run_dir: Path) -> Mount:
+    """Return the mount of the container's memory account.
+
+    It is the file alone: so it can neither be replaced in the container, nor get neighbours there that would fill the
+    host's tmpfs.
+    """
+    path = region_path(run_dir, PodRef.of(pod).uid, holding.demands[position].name)
+    return Mount(f"{REGION_DIR}/{REGION_FILE}", str(path), read_only=False)

@@ -8,19 +8,26 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 from kube.client import ConflictError, Json, KubeClient, KubeError, NotFoundError
 from kube.paths import PODS
 from kube.paths import pod as pod_path
-from plugin.allocate import Answer
+from plugin.allocate import Answer, HostPaths
 from plugin.decision import Grant, decide
-from plugin.holder import RefusedError, Remedy, check_holder
+from plugin.holder import RefusedError, Remedy, StillHeldError, check_holder, check_nobody_is_left
 from plugin.inventory import Inventory
+from plugin.ledger import Ledger
 from plugin.nodelock import fenced, lock_value, settle
 from plugin.patience import Backoff, Patience
 from plugin.pending import read_pending
+from plugin.podfolders import make_region
 from plugin.repeats import Given, Repeats, may_repeat
+from plugin.replicas import gpus_by_replica
 from plugin.settings import PluginSettings
+from plugin.standalone import whole_gpus
+from plugin.survivors import Survivors
 from protocol.allocation import AllocationError
 from protocol.demand import Role
 from protocol.lock import NodeLock, decode_lock
@@ -28,6 +35,9 @@ from protocol.names import NODE_LOCK
 from protocol.pods import PodRef
 
 log = logging.getLogger(__name__)
+
+_FOR_SURVIVORS: Final = 0.75
+"""How much of a call's time may be spent on waiting for the processes of pods that are over."""
 
 
 class UnavailableError(Exception):
@@ -39,9 +49,16 @@ class _Call:
     """What is known so far of the call that is being answered."""
 
     device_ids: frozenset[str]
+    give_up_at: float
     lock: NodeLock | None = None
     pod: PodRef | None = None
     patiently: Patience = field(default_factory=Patience)
+
+    def wait_for_survivors(self, held: StillHeldError) -> None:
+        """Refuse when they had their time."""
+        if asyncio.get_running_loop().time() >= self.give_up_at:
+            raise RefusedError(f"pod {self.pod}: {held}") from held
+        log.warning("pod %s waits: %s", self.pod, held)
 
 
 class Allocator:
@@ -52,6 +69,9 @@ class Allocator:
         self._client = client
         self._inventory = inventory
         self._node = settings.node_name
+        self._ledger = Ledger(settings.run_dir)
+        self._survivors = Survivors.of(settings)
+        self._paths = HostPaths(settings.dev_root, settings.library_dir, settings.run_dir)
         self._repeats = Repeats()
         self._one_at_a_time = asyncio.Lock()
 
@@ -65,8 +85,10 @@ class Allocator:
             RefusedError: no container can be served by this call.
             UnavailableError: the API server was away for too long.
         """
-        call = _Call(frozenset(device_ids))
         async with self._one_at_a_time:
+            # Time is left after it to fail the pod and free the node for others.
+            give_up_at = asyncio.get_running_loop().time() + self._settings.allocate_seconds * _FOR_SURVIVORS
+            call = _Call(frozenset(device_ids), give_up_at)
             try:
                 answer, remedy = await self._in_time(call)
             except RefusedError as refusal:
@@ -84,6 +106,9 @@ class Allocator:
             raise UnavailableError(f"not served within {seconds:g} s: {call.patiently.last_error}") from error
         except KubeError as error:
             raise UnavailableError(str(error)) from error
+        except OSError as error:
+            reason = f"{error.filename or self._paths.run_dir}: {error.strerror}"
+            raise RefusedError(f"pod {call.pod}: the plugin's own files on the node: {reason}") from error
 
     async def _settle(self, call: _Call, remedy: Remedy) -> None:
         if call.lock is not None:
@@ -96,11 +121,27 @@ class Allocator:
         if repeated is not None:
             log.info("answered a repeated call for container %d of pod %s", repeated.position, repeated.pod)
             return repeated.answer, Remedy.NOTHING
+        if not value and self._settings.standalone:
+            return await self._alone(call), Remedy.NOTHING
         if call.lock is None:
             found = f"its value is {value[:80]!r}" if value else "nobody holds it"
             raise RefusedError(f"expected a pod in the lock {NODE_LOCK} of node {self._node}: {found}", Remedy.NOTHING)
         grant = await self._grant(call, call.lock)
         return grant.given.answer, grant.remedy
+
+    async def _alone(self, call: _Call) -> Answer:
+        """Answer for a pod that nobody has placed."""
+        selector = f"spec.nodeName={self._node}"
+        on_node, _ = await call.patiently(lambda: self._client.list(PODS, field_selector=selector))
+        survivors = (await self._survivors.among(on_node)).survivors
+        gpus = gpus_by_replica(self._inventory.snapshot.gpus)
+        try:
+            answer = whole_gpus(call.device_ids, gpus, on_node, self._paths)
+            check_nobody_is_left({gpus[one].id for one in call.device_ids}, survivors)
+        except (AllocationError, StillHeldError) as error:
+            raise RefusedError(f"standalone: {error}", Remedy.NOTHING) from error
+        log.info("devices %s: whole GPUs, %s", sorted(call.device_ids), dict(answer.env))
+        return answer
 
     async def _grant(self, call: _Call, lock: NodeLock) -> Grant:
         """Decide, and record it on the pod; decide anew whenever the pod changed meanwhile."""
@@ -111,9 +152,14 @@ class Allocator:
             if grant is not None and grant.has_landed(pod):
                 return grant
             check_holder(pod, lock, self._node)
-            grant = await self._decide(call, pod)
-            if await self._record(call, pod, grant):
-                return grant
+            try:
+                grant = await self._decide(call, pod)
+            except StillHeldError as held:
+                call.wait_for_survivors(held)
+            else:
+                await self._prepare(grant)
+                if await self._record(call, pod, grant):
+                    return grant
             await asyncio.sleep(backoff.next())
 
     async def _holder(self, call: _Call, lock: NodeLock) -> Json:
@@ -131,17 +177,31 @@ class Allocator:
     async def _decide(self, call: _Call, pod: Json) -> Grant:
         selector = f"spec.nodeName={self._node}"
         on_node, _ = await call.patiently(lambda: self._client.list(PODS, field_selector=selector))
+        ledger = await self._survivors.among(on_node)
         grant = decide(
             pod,
             on_node,
             self._inventory.snapshot.by_id(),
             call.device_ids,
-            dev_root=self._settings.dev_root,
-            library_dir=self._settings.library_dir,
+            self._paths,
+            survivors=ledger.survivors,
+            standing=ledger.standing,
         )
+        if self._settings.cdi_dir is not None:
+            grant = grant.by_cdi_name()
         given = grant.given
         log.info("container %d of pod %s gets %s", given.position, given.pod, dict(given.answer.env))
         return grant
+
+    async def _prepare(self, grant: Grant) -> None:
+        """Note what the pod holds, and make what the container will find, before anybody is told."""
+        await asyncio.to_thread(self._make, grant)
+
+    def _make(self, grant: Grant) -> None:
+        self._ledger.record(grant.entry)
+        for mount in grant.given.answer.mounts:
+            if not mount.read_only:
+                make_region(Path(mount.host_path))
 
     async def _record(self, call: _Call, pod: Json, grant: Grant) -> bool:
         """Write a grant to its pod, and return whether it is certain that it was written."""

@@ -1,8 +1,9 @@
-"""Shares in the node's capacity, for kubelets that ask for it.
+"""Shares in the node's capacity, for kubelets that ask for it and people that want to see it.
 
 A kubelet passes over resources that no node has, such as `amd.com/gpumem`; but before 1.31 it does so for containers
 only and refuses a pod with such an init container (kubernetes/kubernetes#124255). For these the node is given capacity
-that never binds: the scheduler alone decides.
+that never binds: the scheduler alone decides. On others it is an option, so that `kubectl describe node` shows what of
+the GPUs is asked for.
 """
 
 import re
@@ -18,7 +19,7 @@ _FIXED_IN: Final = (1, 31)
 _VERSION: Final = re.compile(r"v(\d{1,4})\.(\d{1,4})\b", re.ASCII)
 
 
-def due_capacity(node: Json, devices: Sequence[DeviceInfo]) -> dict[str, str]:
+def due_capacity(node: Json, devices: Sequence[DeviceInfo], *, always: bool = False) -> dict[str, str]:
     """Return the capacity that the node's status should get, empty when it has it or needs none.
 
     What an older kubelet was once given is kept right after its upgrade too.
@@ -26,10 +27,11 @@ def due_capacity(node: Json, devices: Sequence[DeviceInfo]) -> dict[str, str]:
     Args:
         node: this machine's Node object.
         devices: its GPUs.
+        always: whatever kubelet the node has.
     """
     found = (node.get("status") or {}).get("capacity") or {}
     wanted = share_capacity(devices)
-    if not (_needs_capacity(node) or wanted.keys() & found.keys()):
+    if not (always or _needs_capacity(node) or wanted.keys() & found.keys()):
         return {}
     return {name: value for name, value in wanted.items() if not _is(found.get(name), value)}
 

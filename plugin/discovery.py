@@ -1,39 +1,25 @@
 """Finding a node's GPUs in sysfs, without any of AMD's libraries.
 
 The kernel's compute driver (KFD) lists what can be computed on: GPUs, their partitions, and CPUs. ROCr reads the same
-list, so its identifiers and order are taken from here and nowhere else. A node that is odd or unreadable is left out
-with a reason; it never hides the others.
+list, so its identifiers and order are taken from here and nowhere else. What cannot be offered is left out with a
+reason; it never hides the others.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from plugin.ailment import Ailment, Cause
+from plugin.counts import DEFAULT_COUNT, count_for
+from plugin.devicefiles import DeviceFiles
 from plugin.products import product_name
-from protocol.cuset import MAX_CU
+from plugin.topology import KfdNode, NodeError, read_topology
 from protocol.devices import DeviceInfo, clean_product
 
-_TOPOLOGY: Final = "class/kfd/kfd/topology/nodes"
-_MIB: Final = 1024**2
-_VIDEO_MEMORY_HEAPS: Final = (1, 2)
-"""Heap types of a memory bank: visible and private video memory; system memory is 0."""
-
-_CDNA_MAJOR: Final = 9
-_WGP_MAJORS: Final = (10, 11, 12)
-_UNMEASURED: Final = (12, 5)
-"""gfx12.5 numbers its mask bits in a way that nobody has measured."""
-_FIRST_MULTI_XCC: Final = (9, 4)
-"""Older GPUs have one XCC, and older kernels do not say so."""
-
-_NUMBER: Final = re.compile(r"[0-9]{1,20}", re.ASCII)
-_HEX: Final = re.compile(r"(?:0x)?[0-9a-f]{1,8}", re.ASCII | re.IGNORECASE)
-
-
-class NodeError(ValueError):
-    """A KFD node cannot be offered as a GPU; the message says why."""
+_PARTITIONED: Final = re.compile(r"(?!SPX)[A-Z]{3}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +31,14 @@ class Gpu:
         kfd_node: number of its KFD node. It orders GPUs as ROCr does and may change with a reboot.
         render_device: path of its render node on this machine.
         rocr_id: `GPU-<16 hex digits>` where ROCr takes it for this GPU and no other on this machine, else None.
+        ailment: why it is unhealthy, None for a healthy one.
     """
 
     info: DeviceInfo
     kfd_node: int
     render_device: Path
     rocr_id: str | None
+    ailment: Ailment | None = None
 
     @property
     def id(self) -> str:
@@ -76,61 +64,47 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """A KFD node that is a GPU, before ids are given out."""
+class Offer:
+    """Which GPUs are offered, and how often.
 
-    node: int
-    properties: Mapping[str, int]
-    memory_mib: int
+    Attributes:
+        count: how many pods may share one GPU.
+        count_by_type: the same for some types, as `counts.count_for` takes them.
+        integrated: offer GPUs that are part of a processor too.
+        errors_tolerated: uncorrectable errors that a block of a GPU may have counted before the GPU is unhealthy.
+    """
 
-    @property
-    def unique_id(self) -> int:
-        return self.properties.get("unique_id", 0)
-
-    @property
-    def pci_address(self) -> str:
-        location = self.properties.get("location_id", 0)
-        domain = self.properties.get("domain", 0)
-        return f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.{location & 7:x}"
+    count: int = DEFAULT_COUNT
+    count_by_type: Mapping[str, int] = field(default_factory=dict)
+    integrated: bool = False
+    errors_tolerated: int = 0
 
 
-def discover(sysfs_root: Path, dev_root: Path, *, count: int) -> Snapshot:
+_USUAL: Final = Offer()
+
+
+def discover(sysfs_root: Path, dev_root: Path, offer: Offer = _USUAL) -> Snapshot:
     """Return the machine's GPUs as they are now.
 
     Args:
         sysfs_root: normally `/sys`.
         dev_root: normally `/dev`.
-        count: how many pods may share one GPU.
+        offer: which of them, and how often.
     """
-    found, left_out = _find(sysfs_root / _TOPOLOGY)
-    uses = Counter(gpu.unique_id for gpu in found)
+    nodes, left_out = read_topology(sysfs_root)
+    uses = Counter(node.unique_id for node in nodes)
     gpus: list[Gpu] = []
-    for gpu in found:
+    for node in nodes:
         try:
-            shared = uses[gpu.unique_id] > 1
-            gpus.append(_describe(gpu, sysfs_root, dev_root, shared_unique_id=shared, count=count))
+            gpus.append(_describe(node, sysfs_root, dev_root, offer, unique=uses[node.unique_id] == 1))
         except (NodeError, OSError) as error:
-            left_out.append(f"KFD node {gpu.node}: {error}")
+            left_out.append(f"KFD node {node.number}: {error}")
     distinct, doubles = _without_doubles(gpus)
-    return Snapshot(_numbered(distinct), (*left_out, *doubles))
+    return Snapshot(numbered(distinct), (*left_out, *doubles))
 
 
-def carry_over(previous: Snapshot, current: Snapshot) -> Snapshot:
-    """Return the current snapshot with the GPUs that vanished since the previous one kept as unhealthy.
-
-    Their pods still hold them, and the kubelet must not take their ids for new ones when they come back. A GPU that is
-    there under another id, as after a change of its partitions, has not vanished.
-    """
-    present = {gpu.id for gpu in current.gpus} | {gpu.info.pci_address for gpu in current.gpus}
-    vanished = [
-        replace(gpu, info=replace(gpu.info, healthy=False))
-        for gpu in previous.gpus
-        if not present & {gpu.id, gpu.info.pci_address}
-    ]
-    return replace(current, gpus=_numbered([*current.gpus, *vanished]))
-
-
-def _numbered(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+def numbered(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """Return the GPUs in KFD's order, each with its place in it as its index."""
     ordered = sorted(gpus, key=lambda gpu: (gpu.kfd_node, gpu.id))
     return tuple(replace(gpu, info=replace(gpu.info, index=index)) for index, gpu in enumerate(ordered))
 
@@ -142,127 +116,62 @@ def _without_doubles(gpus: Sequence[Gpu]) -> tuple[list[Gpu], list[str]]:
     return [gpu for gpu in gpus if uses[gpu.id] == 1], doubles
 
 
-def _find(nodes: Path) -> tuple[list[_Found], list[str]]:
-    try:
-        numbers = sorted(int(path.name) for path in nodes.iterdir() if _NUMBER.fullmatch(path.name))
-    except OSError as error:
-        return [], [f"{nodes}: {error.strerror}: is the amdgpu driver loaded?"]
-    found: list[_Found] = []
-    left_out: list[str] = []
-    for number in numbers:
-        try:
-            gpu = _read_node(nodes / str(number), number)
-        except (NodeError, OSError, UnicodeDecodeError) as error:
-            left_out.append(f"KFD node {number}: {error}")
-        else:
-            found.extend([gpu] if gpu else [])
-    return found, left_out
-
-
-def _read_node(path: Path, number: int) -> _Found | None:
-    """Return a KFD node, or None for a CPU."""
-    gpu_id = (path / "gpu_id").read_text().strip()
-    if not _NUMBER.fullmatch(gpu_id):
-        raise NodeError(f"gpu_id {gpu_id[:40]!r} is no number")
-    if int(gpu_id) == 0:
-        return None
-    banks = [_read_properties(bank) for bank in sorted(path.glob("mem_banks/*/properties"))]
-    size = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in _VIDEO_MEMORY_HEAPS)
-    return _Found(number, _read_properties(path / "properties"), size // _MIB)
-
-
-def _read_properties(path: Path) -> dict[str, int]:
-    """Return a file of `name value` lines. Values are unsigned 64 bit: `unique_id` is often above 2^63."""
-    properties: dict[str, int] = {}
-    for line in path.read_text().splitlines():
-        name, _, value = line.strip().partition(" ")
-        if _NUMBER.fullmatch(value):
-            properties[name] = int(value)
-    return properties
-
-
-def _describe(gpu: _Found, sysfs_root: Path, dev_root: Path, *, shared_unique_id: bool, count: int) -> Gpu:
-    cu_count = _cu_count(gpu.properties)
-    if gpu.memory_mib <= 0:
-        raise NodeError("has no video memory")
-    minor = gpu.properties.get("drm_render_minor", 0)
-    if minor <= 0:
-        raise NodeError("has no render node")
-    xcc_count, wgp = _mask_layout(gpu.properties, cu_count)
-    rocr_id = f"GPU-{gpu.unique_id:016x}" if gpu.unique_id and not shared_unique_id else None
-    render_device = dev_root / "dri" / f"renderD{minor}"
-    sysfs = _DeviceFiles(sysfs_root, gpu.pci_address, minor)
+def _describe(node: KfdNode, sysfs_root: Path, dev_root: Path, offer: Offer, *, unique: bool) -> Gpu:
+    _check_wanted(node, offer)
+    cu_count = node.cu_count
+    _check_usable(node)
+    xcc_count, wgp = node.mask_layout()
+    files = DeviceFiles(sysfs_root, node.pci_address, node.render_minor)
+    partition = files.text("current_compute_partition")
+    rocr_id = f"GPU-{node.unique_id:016x}" if node.unique_id and unique else None
+    product = clean_product(files.text("product_name") or product_name(node.device_id, files.hex_number("revision")))
+    render_device = dev_root / "dri" / f"renderD{node.render_minor}"
+    ailment = _ailment(files, (render_device, dev_root / "kfd"), offer.errors_tolerated)
     info = DeviceInfo(
-        id=rocr_id or f"PCI-{gpu.pci_address.replace(':', '-')}",
+        id=rocr_id or _pci_id(node.pci_address, partition),
         index=0,
-        count=count,
-        memory_mib=gpu.memory_mib,
+        count=count_for(product, offer.count, offer.count_by_type),
+        memory_mib=node.memory_mib,
         cu_count=cu_count,
-        product=_product(gpu.properties, sysfs),
-        numa=sysfs.numa_node(),
-        healthy=render_device.exists() and (dev_root / "kfd").exists(),
+        product=product,
+        numa=files.numa_node(),
+        healthy=ailment is None,
         xcc_count=xcc_count,
         wgp=wgp,
-        pci_address=gpu.pci_address,
+        pci_address=node.pci_address,
         rocr_id=rocr_id or "",
-        partition=sysfs.text("current_compute_partition"),
+        partition=partition,
     )
-    return Gpu(info, gpu.node, render_device, rocr_id)
+    return Gpu(info, node.number, render_device, rocr_id, ailment)
 
 
-def _cu_count(properties: Mapping[str, int]) -> int:
-    # Not array_count * cu_per_simd_array: that counts units that are switched off in the factory.
-    per_cu = properties.get("simd_per_cu", 0)
-    cu_count = properties.get("simd_count", 0) // per_cu if per_cu else 0
-    if not 0 < cu_count <= MAX_CU:
-        raise NodeError(f"has {cu_count} compute units")
-    return cu_count
+def _check_wanted(node: KfdNode, offer: Offer) -> None:
+    if node.integrated and not offer.integrated:
+        raise NodeError("is an integrated GPU, which only the option --integrated offers")
 
 
-def _mask_layout(properties: Mapping[str, int], cu_count: int) -> tuple[int, bool]:
-    """Return how many XCCs the CU ids go round, 0 where that is not known, and whether CUs come in pairs."""
-    version = properties.get("gfx_target_version", 0)
-    generation = (version // 10000, version // 100 % 100)
-    wgp = generation[0] in _WGP_MAJORS
-    known = generation[0] == _CDNA_MAJOR or (wgp and generation < _UNMEASURED)
-    assumed = 1 if wgp or generation < _FIRST_MULTI_XCC else 0
-    xcc_count = properties.get("num_xcc", assumed)
-    if not known or xcc_count <= 0 or cu_count % xcc_count:
-        return 0, wgp
-    return xcc_count, wgp
+def _check_usable(node: KfdNode) -> None:
+    if node.memory_mib <= 0:
+        raise NodeError("has no video memory")
+    if node.render_minor <= 0:
+        raise NodeError("has no render node")
 
 
-def _product(properties: Mapping[str, int], sysfs: "_DeviceFiles") -> str:
-    named = sysfs.text("product_name")
-    return clean_product(named or product_name(properties.get("device_id", 0), sysfs.hex_number("revision")))
+def _pci_id(pci_address: str, partition: str) -> str:
+    """Return the id of a GPU that has no name of its own.
+
+    It says how the chip is partitioned: the first partition has the whole GPU's address and is another device.
+    """
+    suffix = f"-{partition}" if _PARTITIONED.fullmatch(partition) else ""
+    return f"PCI-{pci_address.replace(':', '-')}{suffix}"
 
 
-class _DeviceFiles:
-    """The attributes of a GPU's PCI device; every one of them may be missing, empty or unreadable."""
-
-    def __init__(self, sysfs_root: Path, pci_address: str, minor: int) -> None:
-        # A partition has a DRM device of its own, without these attributes; then those of the whole GPU hold.
-        pci = sysfs_root / "bus/pci/devices"
-        drm = sysfs_root / f"class/drm/renderD{minor}/device"
-        self._folders = (pci / pci_address, drm, pci / f"{pci_address[:-1]}0")
-
-    def text(self, name: str) -> str:
-        """Return the first non-empty value of an attribute, or the empty string."""
-        for folder in self._folders:
-            try:
-                value = (folder / name).read_text().strip()
-            except (OSError, UnicodeDecodeError):
-                continue
-            if value:
-                return value
-        return ""
-
-    def hex_number(self, name: str) -> int | None:
-        """Return an attribute such as `0xc8`."""
-        value = self.text(name)
-        return int(value, 16) if _HEX.fullmatch(value) else None
-
-    def numa_node(self) -> int:
-        """Return the NUMA node, -1 where the machine does not say."""
-        value = self.text("numa_node")
-        return int(value) if _NUMBER.fullmatch(value) and int(value) < MAX_CU else -1
+def _ailment(files: DeviceFiles, needed: Iterable[Path], tolerated: int) -> Ailment | None:
+    missing = [str(path) for path in needed if not path.exists()]
+    if missing:
+        return Ailment(Cause.NODE_MISSING, f"{' and '.join(missing)} missing")
+    counts = {block: count for block, count in files.uncorrectable_errors().items() if count > tolerated}
+    if counts:
+        said = ", ".join(f"{block} {count}" for block, count in counts.items())
+        return Ailment(Cause.ERRORS, f"uncorrectable errors since the driver was loaded: {said}")
+    return None

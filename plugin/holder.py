@@ -1,13 +1,16 @@
 """Judging the pod that a node's lock names: is the kubelet's Allocate call for it?"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 
+from plugin.ledger import Entry
 from protocol.allocation import AllocationError
 from protocol.lock import NodeLock
 from protocol.names import BIND_PHASE, PHASE_ALLOCATING, PHASE_FAILED, PHASE_SUCCESS
 from protocol.pods import Json, PodRef, annotations, is_finished, node_name, read_holding
+from protocol.survivors import Survivor
+from protocol.usage import GpuUsage
 
 
 class Remedy(Enum):
@@ -19,6 +22,10 @@ class Remedy(Enum):
     """The lock binds nobody any more: release it."""
     FAIL = "fail"
     """The pod cannot be served: mark it failed and release its lock."""
+
+
+class StillHeldError(Exception):
+    """Processes of a pod that is over hold what this pod was given; they may end any moment."""
 
 
 class RefusedError(Exception):
@@ -76,6 +83,61 @@ def find_overlap(cus: Mapping[str, tuple[int, ...]], others: Iterable[Json]) -> 
             if common:
                 return f"CU {min(common)} of GPU {device_id!r} is held by pod {PodRef.of(pod)} as well"
     return None
+
+
+def find_entry_overlap(cus: Mapping[str, tuple[int, ...]], standing: Iterable[Entry], *, but: str) -> str | None:
+    """Return which live pod was given one of the CUs, whatever its annotations say by now, or None.
+
+    Args:
+        cus: by device id.
+        standing: the ledger's entries of pods that are not over.
+        but: uid of the pod whose own entry does not count.
+    """
+    for entry in standing:
+        for device_id, part in entry.parts.items() if entry.pod.uid != but else ():
+            common = set(part.cus) & set(cus.get(device_id, ()))
+            if common:
+                return f"CU {min(common)} of GPU {device_id!r} was given to pod {entry.pod}, by the node's ledger"
+    return None
+
+
+def check_survivors(entry: Entry, survivors: Sequence[Survivor], usages: Mapping[str, GpuUsage]) -> None:
+    """Refuse while processes of pods that are over hold something of what a pod was given.
+
+    Args:
+        entry: what the pod was given.
+        survivors: the pods that are over and still have processes.
+        usages: of the node's GPUs by the pods that are not over.
+
+    Raises:
+        StillHeldError: with what is held, and by whom.
+    """
+    for survivor in survivors:
+        if survivor.parts is None:
+            raise StillHeldError(f"an unknown part of the GPUs is held by processes of pod {survivor}")
+        for device_id, part in survivor.parts.items():
+            common = set(part.cus) & set(entry.parts[device_id].cus if device_id in entry.parts else ())
+            if common:
+                raise StillHeldError(f"CU {min(common)} of GPU {device_id!r} is held by processes of pod {survivor}")
+    for device_id, own in entry.parts.items():
+        left = [one for one in survivors if one.parts and device_id in one.parts]
+        held = sum(one.parts[device_id].memory_mib for one in left if one.parts)
+        usage = usages.get(device_id)
+        if held and usage is not None and own.memory_mib + held > usage.free_memory_mib:
+            names = ", ".join(map(str, left))
+            raise StillHeldError(f"{held} MiB of GPU {device_id!r} are held by processes of pod {names}")
+
+
+def check_nobody_is_left(device_ids: Collection[str], survivors: Iterable[Survivor]) -> None:
+    """Refuse while processes of pods that are over hold anything of these GPUs.
+
+    Raises:
+        StillHeldError: with the GPU, and by whom it is held.
+    """
+    for survivor in survivors:
+        held = device_ids if survivor.parts is None else survivor.parts.keys() & set(device_ids)
+        if held:
+            raise StillHeldError(f"GPU {min(held)!r} is held by processes of pod {survivor}")
 
 
 def _created(pod: Json) -> datetime | None:

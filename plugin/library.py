@@ -4,12 +4,10 @@ Running containers have the file mapped, so it is never written in place: a new 
 """
 
 import logging
-import os
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from plugin.files import replace_file
 from protocol.names import LIBRARY_NAME
 
 log = logging.getLogger(__name__)
@@ -37,7 +35,7 @@ def install_library(source: Path, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not _is_current(target, content):
-            _replace(target, content)
+            replace_file(target, content, mode=_MODE)
             log.info("installed %s", target)
     except OSError as error:
         raise LibraryError(f"audit library {target}: {error.strerror}") from error
@@ -48,19 +46,3 @@ def _is_current(target: Path, content: bytes) -> bool:
         return target.read_bytes() == content and target.stat().st_mode & 0o777 == _MODE
     except FileNotFoundError:
         return False
-
-
-def _replace(target: Path, content: bytes) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fchmod(file.fileno(), _MODE)
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
-        raise

@@ -2,17 +2,26 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine, Iterator
+from functools import partial
 
 from kube.client import KubeClient
 from plugin.allocator import Allocator
-from plugin.discovery import Snapshot, carry_over, discover
+from plugin.cdi import keep_spec, write_spec
+from plugin.discovery import Snapshot
+from plugin.heartbeat import keep_beating
 from plugin.inventory import Inventory
 from plugin.library import install_library
+from plugin.metrics import Metrics
+from plugin.nodepods import NodePods
 from plugin.register import keep_registered
+from plugin.requirement import Requirement
 from plugin.service import DevicePluginService
 from plugin.serving import keep_serving
 from plugin.settings import PluginSettings
 from plugin.sockets import own_socket
+from plugin.upkeep import Upkeep
+from plugin.watching import keep_looking, look, take_over
 
 log = logging.getLogger(__name__)
 
@@ -26,44 +35,47 @@ async def run(settings: PluginSettings, client: KubeClient, stop: asyncio.Event)
     Raises:
         LibraryError: the audit library cannot be installed.
         SocketPathError: the path of the kubelet's folder is too long.
+        CdiError: the CDI spec cannot be written.
+        PortError: the port for metrics cannot be had.
     """
     own_socket(settings.kubelet_dir)  # a path that is too long fails before anything else is done
     await asyncio.to_thread(install_library, settings.library, settings.library_dir)
-    snapshot = await _look(settings)
-    _log_snapshot(snapshot)
-    inventory = Inventory(snapshot)
-    allocator = Allocator(settings, client, inventory)
-    recheck = settings.recheck_seconds
-    async with asyncio.TaskGroup() as tasks:
-        background = [
-            tasks.create_task(keep_looking(settings, inventory)),
-            tasks.create_task(keep_registered(client, settings.node_name, inventory, recheck_seconds=recheck)),
-        ]
-        await keep_serving(settings, lambda: DevicePluginService(inventory, allocator), stop)
-        for task in background:
-            task.cancel()
-
-
-async def keep_looking(settings: PluginSettings, inventory: Inventory) -> None:
-    """Look at the GPUs every few seconds, for ever."""
-    while True:
-        await asyncio.sleep(settings.rescan_seconds)
-        before = inventory.snapshot
-        now = carry_over(before, await _look(settings))
-        if now != before:
-            _log_snapshot(now)
-        inventory.publish(now)
-
-
-async def _look(settings: PluginSettings) -> Snapshot:
-    # In a thread: reading sysfs can take long while a driver resets a GPU.
-    return await asyncio.to_thread(discover, settings.sysfs_root, settings.dev_root, count=settings.count)
-
-
-def _log_snapshot(snapshot: Snapshot) -> None:
-    for gpu in snapshot.gpus:
-        log.info("GPU %s: %s, healthy: %s", gpu.id, gpu.info.product, gpu.info.healthy)
-    for reason in snapshot.left_out:
-        log.warning("left out: %s", reason)
-    if not snapshot.gpus:
+    inventory, metrics = Inventory(Snapshot()), Metrics()
+    take_over(inventory, await look(settings), metrics)
+    if not inventory.snapshot.gpus:
         log.warning("no GPU was found")
+    if settings.cdi_dir is not None:
+        # Before the first Allocate names a device of it.
+        await asyncio.to_thread(write_spec, settings.cdi_dir, inventory.snapshot.gpus, settings.dev_root)
+    allocator = Allocator(settings, client, inventory)
+    make_service = partial(DevicePluginService, inventory, allocator, prefers=settings.standalone)
+    register = partial(
+        keep_registered,
+        client,
+        settings.node_name,
+        inventory,
+        recheck_seconds=settings.recheck_seconds,
+        capacity=settings.report_capacity,
+    )
+    with metrics.served(settings.metrics_port):
+        async with asyncio.TaskGroup() as tasks:
+            background = [
+                tasks.create_task(keep_looking(settings, inventory, metrics)),
+                tasks.create_task(register()),
+                tasks.create_task(keep_beating(client, settings.namespace, settings.node_name, inventory)),
+                tasks.create_task(Upkeep(settings, client, NodePods()).run()),
+                *(tasks.create_task(option) for option in _options(settings, client, inventory)),
+            ]
+            await keep_serving(settings, make_service, stop)
+            for task in background:
+                task.cancel()
+
+
+def _options(
+    settings: PluginSettings, client: KubeClient, inventory: Inventory
+) -> Iterator[Coroutine[None, None, None]]:
+    """Yield what else is to run in the background, as the operator asked for."""
+    if settings.require_audit:
+        yield Requirement(settings, client).run()
+    if settings.cdi_dir is not None:
+        yield keep_spec(settings.cdi_dir, inventory, settings.dev_root)

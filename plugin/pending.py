@@ -11,6 +11,14 @@ from protocol.names import DEVICES_TO_ALLOCATE
 from protocol.pods import Holding, Json, annotations, read_holding
 
 
+class OtherCallError(AllocationError):
+    """The kubelet's call does not fit the pod that waits, so it is for another pod."""
+
+
+class NothingLeftError(AllocationError):
+    """The pod has everything already, so the call is for another pod."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
     """What of a pod's allocation is still to be handed out.
@@ -27,15 +35,16 @@ class Pending:
         """Return the position of the container that is next, if it was given this many GPUs.
 
         Raises:
-            AllocationError: none is left, or the next one was given another number.
+            NothingLeftError: no container is left.
+            OtherCallError: the next one was given another number.
         """
         if not self.positions:
-            raise AllocationError("every container has its devices already")
+            raise NothingLeftError("every container has its devices already")
         position = self.positions[0]
         given = len(self.holding.segments[position])
         if given != gpus:
             name = self.holding.demands[position].name
-            raise AllocationError(f"container {name!r} was given {given} GPUs, the kubelet asks for {gpus}")
+            raise OtherCallError(f"container {name!r} was given {given} GPUs, the kubelet asks for {gpus}")
         return position
 
     def without(self, position: int) -> str:

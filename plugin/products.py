@@ -7,6 +7,8 @@ whose rows agree is named whatever its revision.
 from typing import Final
 
 _BY_DEVICE: Final = {
+    0x15BF: "AMD Radeon 780M",
+    0x164E: "AMD Radeon Graphics",
     0x738C: "AMD Instinct MI100",
     0x738E: "AMD Instinct MI100",
     0x7408: "AMD Instinct MI250X",

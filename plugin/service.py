@@ -1,7 +1,8 @@
 """The kubelet's side: the DevicePlugin service.
 
-A GPU is offered as `count` replicas, each a device id of its own. Which ids the kubelet picks means nothing: the
-scheduler has chosen the GPU, and the ids only count how many containers may share one.
+A GPU is offered as `count` replicas, each a device id of its own. Which ids the kubelet picks means nothing where a
+scheduler has chosen the GPU: the ids only count how many containers may share one. Where nobody has, they are the
+choice.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from plugin.allocator import Allocator, UnavailableError
 from plugin.discovery import Gpu
 from plugin.holder import RefusedError
 from plugin.inventory import Inventory
+from plugin.preferred import preferred
+from plugin.replicas import gpus_by_replica, replica_ids
 from plugin.v1beta1 import api_pb2, api_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -26,20 +29,15 @@ UNHEALTHY: Final = "Unhealthy"
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def options() -> api_pb2.DevicePluginOptions:
-    """Return which of the optional calls the kubelet shall make: none."""
-    return api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=False)
-
-
 def replicas(gpus: Sequence[Gpu]) -> list[api_pb2.Device]:
     """Return the devices that the kubelet counts: each GPU as often as it may be shared."""
-    return [_replica(gpu, number) for gpu in gpus for number in range(gpu.info.count)]
+    return [_replica(gpu, device_id) for gpu in gpus for device_id in replica_ids(gpu)]
 
 
-def _replica(gpu: Gpu, number: int) -> api_pb2.Device:
+def _replica(gpu: Gpu, device_id: str) -> api_pb2.Device:
     known = gpu.info.numa >= 0
     return api_pb2.Device(
-        ID=f"{gpu.id}-{number}",
+        ID=device_id,
         health=HEALTHY if gpu.info.healthy else UNHEALTHY,
         topology=api_pb2.TopologyInfo(nodes=[api_pb2.NUMANode(ID=gpu.info.numa)]) if known else None,
     )
@@ -48,14 +46,21 @@ def _replica(gpu: Gpu, number: int) -> api_pb2.Device:
 class DevicePluginService(api_pb2_grpc.DevicePluginServicer):
     """Answers one kubelet on one socket.
 
+    Args:
+        inventory: the GPUs.
+        allocator: answers Allocate.
+        prefers: whether the kubelet shall ask which devices to take.
+
     Attributes:
+        options: which of the optional calls the kubelet shall make.
         streams: how many ListAndWatch calls are open; the kubelet keeps one.
     """
 
-    def __init__(self, inventory: Inventory, allocator: Allocator) -> None:
+    def __init__(self, inventory: Inventory, allocator: Allocator, *, prefers: bool = False) -> None:
         self._inventory = inventory
         self._allocator = allocator
         self._closing = asyncio.Event()
+        self.options = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=prefers)
         self.streams = 0
 
     def close(self) -> None:
@@ -67,7 +72,7 @@ class DevicePluginService(api_pb2_grpc.DevicePluginServicer):
     ) -> api_pb2.DevicePluginOptions:
         """Return the options, the same as at registration."""
         del request, context
-        return options()
+        return self.options
 
     async def ListAndWatch(  # noqa: N802
         self, request: api_pb2.Empty, context: Context
@@ -84,9 +89,16 @@ class DevicePluginService(api_pb2_grpc.DevicePluginServicer):
     async def GetPreferredAllocation(  # noqa: N802
         self, request: api_pb2.PreferredAllocationRequest, context: Context
     ) -> api_pb2.PreferredAllocationResponse:
-        """Refuse: the options say that there are no preferences."""
-        del request
-        await _abort(context, grpc.StatusCode.UNIMPLEMENTED, "the ids mean nothing, so none is preferred")
+        """Return for each container the devices that are spread best."""
+        del context
+        gpus = gpus_by_replica(self._inventory.snapshot.gpus)
+        chosen = [
+            preferred(one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size, gpus)
+            for one in request.container_requests
+        ]
+        return api_pb2.PreferredAllocationResponse(
+            container_responses=[api_pb2.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in chosen]
+        )
 
     async def Allocate(  # noqa: N802
         self, request: api_pb2.AllocateRequest, context: Context
@@ -121,11 +133,12 @@ def _to_message(answer: Answer) -> api_pb2.ContainerAllocateResponse:
     return api_pb2.ContainerAllocateResponse(
         envs=answer.env,
         mounts=[
-            api_pb2.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=True)
+            api_pb2.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
             for mount in answer.mounts
         ],
         devices=[
             api_pb2.DeviceSpec(container_path=node.container_path, host_path=node.host_path, permissions=PERMISSIONS)
             for node in answer.devices
         ],
+        cdi_devices=[api_pb2.CDIDevice(name=name) for name in answer.cdi_devices],
     )

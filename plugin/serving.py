@@ -9,6 +9,7 @@ from typing import Final
 
 import grpc
 
+from plugin.folderwatch import sockets_watched
 from plugin.kubelet import Registration
 from plugin.patience import Backoff, first_of
 from plugin.service import DevicePluginService
@@ -75,13 +76,16 @@ async def _stay_registered(
 ) -> None:
     """Register with every kubelet that comes, until `stop` is set or somebody removed our socket."""
     served = identity(socket)
-    registration = Registration(socket, service)
+    registration = Registration(socket, service, settings.poll_seconds)
     backoff = Backoff(settings.poll_seconds, _LONGEST_DELAY)
-    while not stop.is_set() and served is not None and identity(socket) == served:
-        pause = settings.poll_seconds
-        if registration.is_due():
-            if await registration.register():
-                backoff.reset()
-            else:
-                pause = backoff.next()
-        await first_of(stop, seconds=pause)
+    changed = asyncio.Event()
+    async with sockets_watched(socket.parent, changed):
+        while not stop.is_set() and served is not None and identity(socket) == served:
+            changed.clear()
+            pause = settings.poll_seconds
+            if registration.is_due():
+                if await registration.register():
+                    backoff.reset()
+                else:
+                    pause = backoff.next()
+            await first_of(stop, changed, seconds=pause)

@@ -1,8 +1,10 @@
 """The shipped manifests as they are: every service in its own pod, with the rights and limits that they give it."""
 
 import json
+import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +17,7 @@ from protocol.names import LIBRARY_DIR, LIBRARY_NAME, RESOURCE_GPU
 from tests.cluster.cluster import Cluster
 from tests.cluster.conditions import has_condition
 from tests.cluster.deployed import APISERVER_ARGS, WORKLOADS, Deployed, deployed, install
-from tests.cluster.product import NAMESPACE, PODS
+from tests.cluster.product import BASE, NAMESPACE, PODS, render
 from tests.cluster.python_image import PYTHON
 from tests.cluster.seen import MIB
 
@@ -151,6 +153,27 @@ def test_applying_them_again_changes_nothing(product: Deployed, tmp_path: Path) 
     assert {pod["metadata"]["uid"] for pod in product.service_pods()} == pods
 
 
+def test_the_options_of_the_plugin_can_be_put_together(product: Deployed, tmp_path: Path) -> None:
+    components = BASE.parent / "components"
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [os.path.relpath(BASE.resolve(), tmp_path.resolve())],
+        "components": [os.path.relpath(one.resolve(), tmp_path.resolve()) for one in sorted(components.iterdir())],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    (plugin,) = (item for item in render(tmp_path) if item["kind"] == "DaemonSet")
+    pod = plugin["spec"]["template"]["spec"]
+    assert pod["hostPID"] is True
+    assert {"--require-audit", "--cdi=/var/run/cdi"} < set(pod["containers"][0]["args"])
+    mounted = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounted["cdi"] == "/var/run/cdi"
+    file = tmp_path / "plugin.json"
+    file.write_text(json.dumps(plugin))
+    words = product.cluster.kubectl("apply", "--dry-run=server", "--filename", file).stdout
+    assert words.strip() == "daemonset.apps/plugin configured (server dry run)"
+
+
 def test_a_gpu_pod_goes_its_whole_way(product: Deployed, space: str) -> None:
     product.apply(space, "large")
     product.cluster.wait_for_pod(space, "large", "Running")
@@ -170,6 +193,34 @@ def test_a_gpu_pod_goes_its_whole_way(product: Deployed, space: str) -> None:
     assert seen.env["HSA_CU_MASK"] == f"0:{json.loads(notes['hami.io/amd-cu-allocated'])[GPU]}" == "0:0-75"
     assert seen.env["LD_AUDIT"] == f"{LIBRARY_DIR}/{LIBRARY_NAME}"
     assert "hami.io/mutex.lock" not in product.cluster.node()["metadata"]["annotations"]
+
+
+def test_the_plugin_sees_in_its_pod_who_runs_on_the_node(product: Deployed, space: str) -> None:
+    """By the mounts of its DaemonSet: the host's cgroups, and the kubelet's PodResources API."""
+    product.apply(space, "small")
+    product.cluster.wait_for_pod(space, "small", "Running")
+    code = """if True:
+        import asyncio, json
+        from pathlib import Path
+        from plugin.cgroups import pods_with_processes
+        from plugin.podresources import kubelet_shares
+        from plugin.settings import PluginSettings
+        shares = asyncio.run(kubelet_shares(PluginSettings("-", Path("-")).pod_resources))
+        running = sorted(pods_with_processes(Path("/host/cgroup")))
+        print(json.dumps({"running": running, "shares": [[one.namespace, one.pod, one.container] for one in shares]}))
+    """
+    (plugin,) = (pod["metadata"]["name"] for pod in product.service_pods("plugin"))
+    seen = json.loads(product.cluster.exec(NAMESPACE, plugin, PYTHON, "-c", code).stdout)
+    uid = product.pod(space, "small")["metadata"]["uid"]
+    assert uid in seen["running"]
+    assert [space, "small", "main"] in seen["shares"]
+    folder = product.run_dir / "pods" / uid
+    assert (folder / "main.region").stat().st_size > 0
+    product.cluster.kubectl("delete", "pod", "small", "--namespace", space, "--wait")
+    deadline = time.monotonic() + 30
+    while folder.exists():
+        assert time.monotonic() < deadline, "the folder of a pod that is over stays"
+        time.sleep(0.05)
 
 
 def test_a_wrong_pod_is_refused_by_the_webhook_in_the_cluster(product: Deployed, space: str) -> None:

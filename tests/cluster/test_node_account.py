@@ -13,16 +13,18 @@ import pytest
 
 from protocol.cumask import read_mask
 from protocol.survivors import decode_survivors
-from tests.cluster.cluster import Cluster
+from tests.cluster.availability import running_cluster
+from tests.cluster.images import client_image
 from tests.cluster.product import Product, installed
 from tests.cluster.seen import MIB
+from tests.shim.build import compile_c
 
 SURVIVORS = "amd-vgpu.io/survivors"
 
 
 @pytest.fixture(scope="module")
-def product(cluster: Cluster) -> Iterator[Product]:
-    with installed(cluster) as product:
+def product() -> Iterator[Product]:
+    with running_cluster() as cluster, installed(cluster) as product:
         yield product
 
 
@@ -129,8 +131,7 @@ def test_the_ledger_comes_back_when_it_is_lost_or_damaged(product: Product, spac
     before = [json.loads((folder / "held.json").read_text())["gpus"] for folder in folders]
     (folders[0] / "held.json").write_text('{"half')
     (folders[1] / "held.json").unlink()
-    product.kill_plugin()
-    product.start_plugin()
+    restart(product)
     eventually(lambda: all(_gpus(folder) for folder in folders), "both entries are written again")
     assert [_gpus(folder) for folder in folders] == before
 
@@ -151,6 +152,19 @@ def _hanging(product: Product) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def restart(product: Product, *options: str) -> None:
+    """Kill the plugin and start it again; return when the kubelet has its devices, and not only remembers them."""
+    cluster = product.cluster
+    product.kill_plugin()
+    cluster.wait_for("/api/v1/nodes", cluster.node_name, lambda node: _slots(node) == 0)
+    product.start_plugin(*options)
+    cluster.wait_for("/api/v1/nodes", cluster.node_name, lambda node: _slots(node) > 0)
+
+
+def _slots(node: dict[str, Any] | None) -> int:
+    return int(node["status"]["allocatable"].get("amd.com/gpu", "0")) if node else 0
 
 
 def _processes(command: str, mark: str) -> list[int]:
@@ -180,3 +194,32 @@ def _restarted(pod: dict[str, Any] | None) -> bool:
 def _unschedulable(pod: dict[str, Any] | None) -> bool:
     conditions = pod["status"].get("conditions", []) if pod else []
     return any(one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions)
+
+
+def test_a_static_program_fails_where_the_audit_library_is_required(
+    product: Product, space: str, tmp_path: Path
+) -> None:
+    """It has LD_AUDIT and a memory limit in its environment, and neither means anything to it."""
+    source = Path(__file__).parents[1] / "plugin/programs/opens.c"
+    image = "docker.io/local/static:1"
+    program = {"/bin/opens": compile_c([source], tmp_path / "opens", ["-static"])}
+    product.cluster.import_image(client_image(image, program, ["/bin/opens", "/dev/kfd"], archive=tmp_path / "tar"))
+    limits = {"amd.com/gpu": "1", "amd.com/gpumem": "1024", "amd.com/gpucores": "10"}
+    container = {"name": "main", "image": image, "resources": {"limits": limits}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "static", "namespace": space},
+        "spec": {"containers": [container], "restartPolicy": "Never"},
+    }
+    restart(product, "--require-audit")
+    try:
+        product.apply(space, "small")
+        product.cluster.wait_for_pod(space, "small", "Running", timeout=90)
+        product.cluster.apply(pod)
+        ended = product.cluster.wait_for_pod(space, "static", "Failed", timeout=90)
+        assert ended is not None
+        assert ended["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+        assert product.seen(space, "small").ready, "a program that is held runs on"
+    finally:
+        restart(product)

@@ -41,7 +41,7 @@ def space(product: Product) -> Iterator[str]:
     if product.cluster.get(f"/api/v1/namespaces/{name}") is None:
         product.cluster.create_namespace(name)
     yield name
-    product.cluster.kubectl("delete", "pods", "--all", "--namespace", name, "--wait", "--timeout=60s")
+    product.cluster.kubectl("delete", "pods", "--all", "--namespace", name, "--wait", "--timeout=110s")
 
 
 def start(product: Product, space: str, name: str, *, gpu: int = 1, mem: int = 1024, cores: int = 25) -> None:
@@ -95,7 +95,7 @@ def shows(node: Object | None, *, capacity: int, healthy: int) -> bool:
 
 
 def test_kubelet_and_plugin_die_again_and_again(product: Product, space: str) -> None:
-    product.plug_in(MACHINES["mi300x-vf"])
+    product.plug_in([MadeGpu("MI300X VF"), MadeGpu("MI300X VF")])
     first = run(product, space, "survivor", cores=10)
     before = containers(product, space, "survivor")
     took = []

@@ -38,10 +38,13 @@ def settings(tmp_path: Path, machine: Path, kubelet_dir: Path) -> PluginSettings
         node_name=NODE,
         library=library,
         library_dir=tmp_path / "vgpu",
+        run_dir=tmp_path / "run",
+        cgroup_root=tmp_path / "cgroup",
+        pod_resources=kubelet_dir / "pod-resources.sock",
         kubelet_dir=kubelet_dir,
         sysfs_root=machine / "sys",
         dev_root=machine / "dev",
-        rescan_seconds=0.02,
+        pulse_seconds=0.02,
         recheck_seconds=0.05,
         poll_seconds=0.02,
         grace_seconds=1,
@@ -50,7 +53,7 @@ def settings(tmp_path: Path, machine: Path, kubelet_dir: Path) -> PluginSettings
 
 @pytest.fixture
 def inventory(machine: Path) -> Inventory:
-    return Inventory(discover(machine / "sys", machine / "dev", count=10))
+    return Inventory(discover(machine / "sys", machine / "dev"))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """A stand-in for the API server: nodes and pods over real HTTP, with the preconditions of a real one.
 
-It knows get, list by `spec.nodeName` and merge patch, and can be made to misbehave: be away, lose answers, change an
-object under a writer's hands.
+It knows get, list and watch of pods by `spec.nodeName`, and merge patch, and can be made to misbehave: be away, lose
+answers, change an object under a writer's hands.
 """
 
 import asyncio
@@ -51,6 +51,7 @@ class StandInApi:
     on_call: Callable[[str, str], None] | None = None
     after_call: Callable[[], None] | None = None
     _version: int = 100
+    _watchers: list[asyncio.Queue[Json]] = field(default_factory=list)
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -60,7 +61,19 @@ class StandInApi:
     def put(self, path: str, item: Json) -> None:
         self._version += 1
         item.setdefault("metadata", {})["resourceVersion"] = str(self._version)
+        kind = "MODIFIED" if path in self.objects else "ADDED"
         self.objects[path] = item
+        self._notify(path, kind)
+
+    def delete(self, path: str) -> None:
+        """Delete an object, as by force: nobody is asked."""
+        self._notify(path, "DELETED")
+        del self.objects[path]
+
+    def _notify(self, path: str, kind: str) -> None:
+        if "/pods/" in path:
+            for watcher in self._watchers:
+                watcher.put_nowait({"type": kind, "object": self.objects[path]})
 
     def notes(self, path: str) -> dict[str, str]:
         return dict(self.objects[path]["metadata"].get("annotations") or {})
@@ -71,14 +84,14 @@ class StandInApi:
     def patches(self) -> list[str]:
         return [path for method, path in self.calls if method == "PATCH"]
 
-    async def _handle(self, request: web.Request) -> web.Response:
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
         try:
             return await self._answer(request)
         finally:
             if self.after_call is not None:
                 self.after_call()
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         path = request.path
         self.calls.append((request.method, path))
         if self.on_call is not None:
@@ -88,7 +101,9 @@ class StandInApi:
         if self.refusing:
             return _status(self.refusing, "Refused")
         if request.method == "GET":
-            return self._get(path, request.query.get("fieldSelector", ""))
+            return await self._read(request)
+        if request.method == "POST":
+            return self._create(path, await request.json())
         assert request.method == "PATCH"
         patch = await request.json()
         if self.before_patch:
@@ -99,11 +114,39 @@ class StandInApi:
             return self._hang_up(request)
         return response
 
+    async def _read(self, request: web.Request) -> web.StreamResponse:
+        if request.query.get("watch"):
+            return await self._watch(request)
+        return self._get(request.path, request.query.get("fieldSelector", ""))
+
+    def _create(self, path: str, item: Json) -> web.Response:
+        self.put(f"{path}/{item['metadata']['name']}", item)
+        return web.json_response(item)
+
     def _get(self, path: str, selector: str) -> web.Response:
         if path == "/api/v1/pods":
             return self._list(selector)
         item = self.objects.get(path)
         return _status(404, "NotFound") if item is None else web.json_response(item)
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        """Tell what happens to pods until the other side hangs up."""
+        node = request.query.get("fieldSelector", "").removeprefix("spec.nodeName=")
+        response = web.StreamResponse()
+        await response.prepare(request)
+        queue: asyncio.Queue[Json] = asyncio.Queue()
+        self._watchers.append(queue)
+        try:
+            while request.transport is not None:
+                try:
+                    event = await asyncio.wait_for(queue.get(), 0.1)
+                except TimeoutError:
+                    continue
+                if event["object"]["spec"].get("nodeName") == node:
+                    await response.write(json.dumps(event).encode() + b"\n")
+        finally:
+            self._watchers.remove(queue)
+        return response
 
     def _list(self, selector: str) -> web.Response:
         node = selector.removeprefix("spec.nodeName=")

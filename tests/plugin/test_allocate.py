@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from plugin.allocate import Answer, HostNode, translate
+from plugin.allocate import Answer, HostNode, HostPaths, Mount, translate
 from plugin.discovery import Gpu, Snapshot, discover
 from protocol.allocation import AllocationError, DeviceShare
 from protocol.cumask import read_mask
@@ -15,6 +15,7 @@ from tests.trees import MadeGpu, make_tree, partitions
 Json = dict[str, Any]
 
 LIBRARY_DIR = Path("/host/vgpu")
+RUN_DIR = Path("/host/run")
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def root(tmp_path: Path) -> Path:
 
 def machine(root: Path, *gpus: MadeGpu) -> Snapshot:
     make_tree(root, gpus)
-    return discover(root / "sys", root / "dev", count=10)
+    return discover(root / "sys", root / "dev")
 
 
 def answer_for(item: Json, snapshot: Snapshot, root: Path, position: int = 0) -> Answer:
@@ -34,7 +35,7 @@ def answer_for(item: Json, snapshot: Snapshot, root: Path, position: int = 0) ->
 
 
 def answer_by(item: Json, holding: Holding, gpus: Mapping[str, Gpu], root: Path, position: int = 0) -> Answer:
-    return translate(item, holding, position, gpus, dev_root=root / "dev", library_dir=LIBRARY_DIR)
+    return translate(item, holding, position, gpus, HostPaths(root / "dev", LIBRARY_DIR, RUN_DIR))
 
 
 def holding_of(item: Json, shares: Sequence[DeviceShare], cus: Mapping[str, Sequence[int]]) -> Holding:
@@ -55,13 +56,17 @@ def test_everything_that_a_container_gets(root: Path) -> None:
             "HIP_DEVICE_MEMORY_LIMIT": "16384m",
             "LD_AUDIT": "/usr/local/vgpu/libamvgpu.so",
             "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384",
+            "AMVGPU_REGION": "/run/amd-vgpu",
         },
         devices=(
             HostNode("/dev/kfd", f"{root}/dev/kfd"),
             HostNode("/dev/dri/renderD128", f"{root}/dev/dri/renderD128"),
             HostNode("/dev/dri/renderD136", f"{root}/dev/dri/renderD136"),
         ),
-        mounts=(HostNode("/usr/local/vgpu", "/host/vgpu"),),
+        mounts=(
+            Mount("/usr/local/vgpu", "/host/vgpu"),
+            Mount("/run/amd-vgpu/region", "/host/run/pods/uid-one/main.region", read_only=False),
+        ),
     )
 
 
@@ -116,8 +121,34 @@ def test_a_mount_that_the_pod_has_is_not_added(root: Path, path: str) -> None:
     mounts = [{"name": "amd-vgpu", "mountPath": path}]
     apps = [container("has", cores=25, mem=1, volumeMounts=mounts), container("lacks", cores=25, mem=1)]
     item = bound_pod("two", apps, snapshot, init=[container("none", 0)])
-    assert answer_for(item, snapshot, root, 1).mounts == ()
-    assert answer_for(item, snapshot, root, 2).mounts == (HostNode("/usr/local/vgpu", "/host/vgpu"),)
+    answers = [answer_for(item, snapshot, root, position) for position in (1, 2)]
+    mounted = [[mount.container_path for mount in answer.mounts] for answer in answers]
+    assert mounted == [["/run/amd-vgpu/region"], ["/usr/local/vgpu", "/run/amd-vgpu/region"]]
+
+
+def test_every_container_has_a_memory_account_of_its_own(root: Path) -> None:
+    snapshot = machine(root, MadeGpu())
+    containers = [container("a", cores=10, mem=1), container("b", cores=10, mem=1)]
+    pods = [bound_pod("one", containers, snapshot, init=[container("prepare", cores=10, mem=1)])]
+    pods.append(bound_pod("two", containers, snapshot, others=pods))
+    answers = [answer_for(pod, snapshot, root, at) for pod, last in ((pods[0], 3), (pods[1], 2)) for at in range(last)]
+    accounts = [mount.host_path for answer in answers for mount in answer.mounts if not mount.read_only]
+    assert accounts == [
+        "/host/run/pods/uid-one/prepare.region",
+        "/host/run/pods/uid-one/a.region",
+        "/host/run/pods/uid-one/b.region",
+        "/host/run/pods/uid-two/a.region",
+        "/host/run/pods/uid-two/b.region",
+    ]
+
+
+@pytest.mark.parametrize("uid", ["../../etc", "", "a/b", ".", "x" * 300, "a\0b"])
+def test_a_uid_that_is_no_name_is_refused(root: Path, uid: str) -> None:
+    snapshot = machine(root, MadeGpu())
+    item = bound_pod("one", [container("main")], snapshot)
+    item["metadata"]["uid"] = uid
+    with pytest.raises(AllocationError, match="its uid"):
+        answer_for(item, snapshot, root)
 
 
 MI300X = "GPU-8e1bb56457addd1b"
@@ -165,7 +196,7 @@ def test_an_unhealthy_gpu_is_refused(root: Path) -> None:
     snapshot = machine(root, MadeGpu())
     item = bound_pod("one", [container("main")], snapshot)
     (root / "dev/dri/renderD128").unlink()
-    now = discover(root / "sys", root / "dev", count=10)
+    now = discover(root / "sys", root / "dev")
     with pytest.raises(AllocationError, match="is unhealthy"):
         answer_for(item, now, root)
 

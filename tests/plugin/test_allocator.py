@@ -103,13 +103,31 @@ async def test_segments_without_placeholders_are_understood(
     assert api.notes(path)[BIND_PHASE] == "success"
 
 
-async def test_c8_another_number_of_devices_is_refused(
+async def test_c8_a_call_with_another_number_of_devices_is_refused_and_does_not_harm_the_holder(
     allocator: Allocator, api: StandInApi, inventory: Inventory, store: Callable[..., str]
 ) -> None:
+    """It is for a pod that came past the scheduler; the holder's own call is still to come."""
     path = store(bound_pod("two", [container("main", 2)], inventory.snapshot))
     assert await refusal(allocator) == ("pod default/two: container 'main' was given 2 GPUs, the kubelet asks for 1")
+    assert api.notes(path)[BIND_PHASE] == "allocating"
+    assert NODE_LOCK in api.notes(NODE_PATH)
+    assert len((await allocator.allocate(["x-1", "x-2"])).devices) == 3
+    assert api.notes(path)[BIND_PHASE] == "success"
+
+
+async def test_cus_that_the_ledger_knows_are_not_given_whatever_annotations_say(
+    allocator: Allocator, api: StandInApi, inventory: Inventory, store: Callable[..., str]
+) -> None:
+    first = bound_pod("first", [container("main", mem=1, cores=25)], inventory.snapshot)
+    store(first)
+    await allocator.allocate(["x-0"])
+    api.annotate(path_of(first), {DEVICES_ALLOCATED: "garbage"})
+    path = store(bound_pod("second", [container("main", mem=1, cores=25)], inventory.snapshot))
+    device = segments_of(first)[0][0].device_id
+    assert await refusal(allocator, ["x-1"]) == (
+        f"pod default/second: CU 0 of GPU '{device}' was given to pod default/first, by the node's ledger"
+    )
     assert api.notes(path)[BIND_PHASE] == "failed"
-    assert NODE_LOCK not in api.notes(NODE_PATH)
 
 
 async def test_c8_only_the_lock_says_whose_turn_it_is(
@@ -158,7 +176,7 @@ async def test_a_holder_that_does_not_exist_loses_the_lock(
         ({"metadata": {"annotations": {DEVICES_TO_ALLOCATE: None}}}, "has no allocation", "failed", False),
         ({"metadata": {"annotations": {DEVICES_ALLOCATED: "a,b,c"}}}, "must be <id>,<type>", "failed", False),
         ({"metadata": {"annotations": {DEVICES_TO_ALLOCATE: "x,y,1,1:;"}}}, "are not among those", "failed", False),
-        ({"metadata": {"annotations": {DEVICES_TO_ALLOCATE: ";"}}}, "has its devices already", "failed", False),
+        ({"metadata": {"annotations": {DEVICES_TO_ALLOCATE: ";"}}}, "has its devices already", "allocating", False),
         ({"metadata": {"annotations": {"hami.io/amd-cu-allocated": "[" * 9999}}}, "not JSON", "failed", False),
         ({"metadata": {"annotations": {"hami.io/amd-cu-allocated": SEVEN_CUS}}}, "too few", "failed", False),
     ],

@@ -73,3 +73,9 @@ async def test_it_is_written_before_the_gpus_are_offered(
     wanted = share_capacity(inventory.snapshot.devices)
     for kind in ("capacity", "allocatable"):
         assert wanted.items() <= api.objects[status]["status"][kind].items()
+
+
+def test_on_request_every_kubelet_shows_it() -> None:
+    assert due_capacity(node("v1.33.1"), [MI300X, SECOND]) == {}
+    assert due_capacity(node("v1.33.1"), [MI300X, SECOND], always=True) == WANTED
+    assert due_capacity(node("v1.33.1", WANTED), [MI300X, SECOND], always=True) == {}

@@ -2,20 +2,23 @@ from pathlib import Path
 
 import pytest
 
-from plugin.discovery import Gpu, Snapshot, carry_over, discover
+from plugin.ailment import Ailment, Cause
+from plugin.discovery import Gpu, Offer, Snapshot, discover
 from protocol.devices import decode_register, encode_register
-from tests.trees import MadeGpu, make_tree, partitions
+from tests.trees import MACHINES, MadeGpu, make_tree, partitions
+from tests.trees.changes import report_errors, take_device_node
 
+USUAL = Offer()
 NODES = "sys/class/kfd/kfd/topology/nodes"
 
 
-def look(root: Path, *gpus: MadeGpu, count: int = 10) -> Snapshot:
+def look(root: Path, *gpus: MadeGpu, offer: Offer = USUAL) -> Snapshot:
     make_tree(root, gpus)
-    return look_again(root, count=count)
+    return look_again(root, offer)
 
 
-def look_again(root: Path, *, count: int = 10) -> Snapshot:
-    return discover(root / "sys", root / "dev", count=count)
+def look_again(root: Path, offer: Offer = USUAL) -> Snapshot:
+    return discover(root / "sys", root / "dev", offer)
 
 
 def only(snapshot: Snapshot) -> Gpu:
@@ -31,7 +34,7 @@ def edit(root: Path, node: int, old: str, new: str) -> None:
 
 
 def test_mi300x_vf_has_all_its_numbers(tmp_path: Path) -> None:
-    gpu = only(look(tmp_path, MadeGpu(), count=7))
+    gpu = only(look(tmp_path, MadeGpu(), offer=Offer(count=7)))
     info = gpu.info
     assert (info.cu_count, info.xcc_count, info.memory_mib) == (304, 8, 196608)
     assert info.product == "AMD Instinct MI300X VF"
@@ -69,6 +72,80 @@ def test_products(tmp_path: Path, key: str, cus: int, xccs: int, wgp: bool, memo
 
 
 @pytest.mark.parametrize(
+    ("machine", "gpus"),
+    [
+        ("mi300x-spx", ["GPU-3cbe002bd3b6313d AMD Instinct MI300X OAM 304 8 196592"]),
+        ("mi300x-vf", ["GPU-8e1bb56457addd1b AMD Instinct MI300X VF 304 8 196608"]),
+        ("mi300x-cpx-nps4", [f"PCI-0000-05-00.{part}-CPX AMD Instinct MI300X 38 1 24574" for part in range(8)]),
+        ("mi210-x8", [f"GPU-8e1bb56457addd{last:02x} AMD Instinct MI210 104 1 65520" for last in range(0x1B, 0x23)]),
+        ("mi355x", ["GPU-8e1bb56457addd1b AMD Instinct MI355X 256 8 294896"]),
+        ("rx-7900-xtx", ["GPU-a1ffc9d1799c317f AMD Radeon RX 7900 XTX 96 1 24560"]),
+        (
+            "w7900-x2-apu",
+            [
+                "PCI-0000-05-00.0 AMD Radeon PRO W7900 96 1 49136",
+                "GPU-8e1bb56457addd1c AMD Radeon PRO W7900 96 1 49136",
+            ],
+        ),
+        (
+            "mixed",
+            [
+                "GPU-8e1bb56457addd1b AMD Instinct MI300X OAM 304 8 196592",
+                "GPU-8e1bb56457addd1c AMD Instinct MI210 104 1 65520",
+                "GPU-8e1bb56457addd1d AMD Radeon RX 7900 XTX 96 1 24560",
+            ],
+        ),
+    ],
+)
+def test_the_named_machines(tmp_path: Path, machine: str, gpus: list[str]) -> None:
+    found = look(tmp_path, *MACHINES[machine])
+    assert [
+        f"{info.id} {info.product} {info.cu_count} {info.xcc_count} {info.memory_mib}" for info in found.devices
+    ] == gpus
+    assert all(info.healthy and info.divisible for info in found.devices)
+
+
+def test_every_named_machine_is_known() -> None:
+    assert set(MACHINES) == {
+        "mi300x-spx", "mi300x-vf", "mi300x-cpx-nps4", "mi210-x8", "mi355x", "rx-7900-xtx", "w7900-x2-apu", "mixed",
+    }  # fmt: skip
+
+
+def test_an_integrated_gpu_is_left_out_unless_it_is_asked_for(tmp_path: Path) -> None:
+    found = look(tmp_path, *MACHINES["w7900-x2-apu"])
+    assert found.left_out == ("KFD node 3: is an integrated GPU, which only the option --integrated offers",)
+    offered = look_again(tmp_path, Offer(integrated=True))
+    assert offered.left_out == ()
+    info = offered.gpus[2].info
+    assert (info.id, info.product, info.cu_count, info.memory_mib) == (
+        "PCI-0000-25-00.0",
+        "AMD Radeon Graphics",
+        2,
+        512,
+    )
+    assert [gpu.id for gpu in offered.gpus[:2]] == [gpu.id for gpu in found.gpus]
+
+
+def test_a_processor_whose_one_node_has_cores_and_a_gpu_is_integrated(tmp_path: Path) -> None:
+    make_tree(tmp_path, [MadeGpu("Vega 20")])
+    edit(tmp_path, 1, "cpu_cores_count 0", "cpu_cores_count 8")
+    assert "is an integrated GPU" in look_again(tmp_path).left_out[0]
+
+
+def test_mi300a_is_no_integrated_gpu(tmp_path: Path) -> None:
+    """It is a processor, but one that is bought to be computed on."""
+    make_tree(tmp_path, [MadeGpu("MI300X")])
+    edit(tmp_path, 1, "simd_count 1216", "simd_count 912")
+    edit(tmp_path, 1, "num_xcc 8", "num_xcc 6")
+    assert only(look_again(tmp_path)).info.divisible
+
+
+def test_the_count_is_the_types(tmp_path: Path) -> None:
+    offer = Offer(count=5, count_by_type={"MI210": 7, "rx 7900 xtx": 2})
+    assert [gpu.info.count for gpu in look(tmp_path, *MACHINES["mixed"], offer=offer).gpus] == [5, 7, 2]
+
+
+@pytest.mark.parametrize(
     ("old", "new"),
     [
         ("num_xcc 8\n", ""),  # not said, and this family may have any number
@@ -88,7 +165,7 @@ def test_a_gpu_whose_mask_layout_is_unknown_is_given_whole(tmp_path: Path, old: 
 
 def test_c17_partitions_with_one_unique_id_are_told_apart_by_pci_address(tmp_path: Path) -> None:
     snapshot = look(tmp_path, *partitions("MI300X CPX", 8, unique_id=16404946649897475633))
-    assert [gpu.id for gpu in snapshot.gpus] == [f"PCI-0000-05-00.{part}" for part in range(8)]
+    assert [gpu.id for gpu in snapshot.gpus] == [f"PCI-0000-05-00.{part}-CPX" for part in range(8)]
     assert [gpu.rocr_id for gpu in snapshot.gpus] == [None] * 8
     assert {gpu.info.rocr_id for gpu in snapshot.gpus} == {""}
     # The attributes stand at the whole GPU only.
@@ -104,6 +181,37 @@ def test_c17_partitions_with_unique_ids_of_their_own_keep_them(tmp_path: Path) -
 def test_c18_no_unique_id(tmp_path: Path) -> None:
     snapshot = look(tmp_path, MadeGpu(unique_id=0), MadeGpu(unique_id=0), MadeGpu(unique_id=5))
     assert [gpu.id for gpu in snapshot.gpus] == ["PCI-0000-05-00.0", "PCI-0000-15-00.0", "GPU-0000000000000005"]
+
+
+def test_ids_survive_another_order(tmp_path: Path) -> None:
+    gpus = [
+        MadeGpu("MI300X", unique_id=7, location_id=0x0500, render_minor=128),
+        MadeGpu("Radeon PRO W7900", unique_id=0, location_id=0x8300, render_minor=129),
+        *partitions("MI300X CPX", 2, unique_id=9, first_minor=130, location_id=0xA500),
+    ]
+    by_minor = [{gpu.render_device.name: gpu.id for gpu in look(tmp_path, *order).gpus} for order in (gpus, gpus[::-1])]
+    assert by_minor[0] == by_minor[1]
+    assert sorted(by_minor[0].values()) == [
+        "GPU-0000000000000007",
+        "PCI-0000-83-00.0",
+        "PCI-0000-a5-00.0-CPX",
+        "PCI-0000-a5-00.1-CPX",
+    ]
+
+
+def test_a_whole_gpu_and_its_first_partition_are_two_devices(tmp_path: Path) -> None:
+    """Both have the one PCI address, and their CUs are others."""
+    whole = only(look(tmp_path, MadeGpu("MI300X", unique_id=0)))
+    first = look(tmp_path, *partitions("MI300X CPX", 8, unique_id=0)).gpus[0]
+    assert whole.info.pci_address == first.info.pci_address
+    assert (whole.id, first.id) == ("PCI-0000-05-00.0", "PCI-0000-05-00.0-CPX")
+
+
+@pytest.mark.parametrize("said", ["SPX", "", "cpx; rm", "CPX,CPX", "\x00"])
+def test_only_a_partition_mode_is_added_to_an_id(tmp_path: Path, said: str) -> None:
+    make_tree(tmp_path, [MadeGpu("MI300X", unique_id=0)])
+    (tmp_path / "sys/bus/pci/devices/0000:05:00.0/current_compute_partition").write_text(said)
+    assert only(look_again(tmp_path)).id == "PCI-0000-05-00.0"
 
 
 def test_c18_gpus_that_cannot_be_told_apart_are_left_out(tmp_path: Path) -> None:
@@ -217,29 +325,41 @@ def test_without_the_driver_there_is_nothing_and_a_reason(tmp_path: Path) -> Non
     assert "is the amdgpu driver loaded?" in snapshot.left_out[0]
 
 
-@pytest.mark.parametrize("missing", ["dev/dri/renderD128", "dev/kfd"])
+@pytest.mark.parametrize("missing", ["dri/renderD128", "kfd"])
 def test_a_gpu_without_its_device_nodes_is_unhealthy(tmp_path: Path, missing: str) -> None:
     make_tree(tmp_path, [MadeGpu()])
-    (tmp_path / missing).unlink()
-    assert not only(look_again(tmp_path)).info.healthy
+    take_device_node(tmp_path, missing)
+    gpu = only(look_again(tmp_path))
+    assert gpu.ailment == Ailment(Cause.NODE_MISSING, f"{tmp_path}/dev/{missing} missing")
+    assert not gpu.info.healthy
 
 
-def test_a_vanished_gpu_is_kept_as_unhealthy_and_comes_back(tmp_path: Path) -> None:
-    both = look(tmp_path, MadeGpu(), MadeGpu())
-    one = carry_over(both, look(tmp_path, MadeGpu()))
-    assert [(gpu.id, gpu.info.healthy, gpu.info.index) for gpu in one.gpus] == [
-        (both.gpus[0].id, True, 0),
-        (both.gpus[1].id, False, 1),
-    ]
-    assert carry_over(one, look(tmp_path, MadeGpu(), MadeGpu())) == both
+@pytest.mark.parametrize("block", ["umc", "xgmi_wafl"])
+def test_a_gpu_with_uncorrectable_errors_is_unhealthy(tmp_path: Path, block: str) -> None:
+    make_tree(tmp_path, [MadeGpu("MI210", uncorrectable={"umc": 0}), MadeGpu("MI210", uncorrectable={"umc": 0})])
+    report_errors(tmp_path, "0000:15:00.0", block, 2)
+    well, ill = look_again(tmp_path).gpus
+    assert well.ailment is None
+    assert ill.ailment == Ailment(Cause.ERRORS, f"uncorrectable errors since the driver was loaded: {block} 2")
+    assert not ill.info.healthy
+    assert look_again(tmp_path, Offer(errors_tolerated=2)).gpus[1].info.healthy
+    assert not look_again(tmp_path, Offer(errors_tolerated=1)).gpus[1].info.healthy
 
 
-def test_a_gpu_that_was_partitioned_has_not_vanished(tmp_path: Path) -> None:
-    whole = look(tmp_path, MadeGpu("MI300X", unique_id=7))
-    parts = look(tmp_path, *partitions("MI300X CPX", 8, unique_id=7))
-    assert carry_over(whole, parts) == parts
-    # The other way round the first partition's address is the whole GPU's again, the other seven are gone.
-    assert [gpu.info.healthy for gpu in carry_over(parts, whole).gpus].count(True) == 1
+def test_an_error_of_the_chip_is_one_of_all_its_partitions(tmp_path: Path) -> None:
+    make_tree(tmp_path, partitions("MI300X CPX", 8, unique_id=7))
+    report_errors(tmp_path, "0000:05:00.0", "umc", 1)
+    assert {gpu.info.healthy for gpu in look_again(tmp_path).gpus} == {False}
+
+
+@pytest.mark.parametrize(
+    "text", [b"Query currently inaccessible\n", b"", b"ue: x\n", b"\xff", b"ue: 0\nce: 7\nde: 9\n"]
+)
+def test_c13_error_counts_that_are_not_said_are_no_errors(tmp_path: Path, text: bytes) -> None:
+    """So it is while a GPU is reset; ROCm/k8s-device-plugin#195 is a plugin that took missing data for a fault."""
+    make_tree(tmp_path, [MadeGpu("MI210", uncorrectable={"umc": 0})])
+    (tmp_path / "sys/bus/pci/devices/0000:05:00.0/ras/umc_err_count").write_bytes(text)
+    assert only(look_again(tmp_path)).info.healthy
 
 
 def test_the_register_annotation_can_be_read_back(tmp_path: Path) -> None:

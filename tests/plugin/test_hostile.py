@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from plugin.allocate import HostPaths
 from plugin.decision import decide
 from plugin.discovery import Snapshot, discover
 from plugin.holder import RefusedError, check_holder
@@ -40,7 +41,7 @@ cus = st.dictionaries(st.sampled_from([GPU, "GPU-0"]), cu_list).map(
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     root = tmp_path_factory.mktemp("made")
     make_tree(root, [MadeGpu(), MadeGpu()])
-    return discover(root / "sys", root / "dev", count=10)
+    return discover(root / "sys", root / "dev")
 
 
 @settings(max_examples=400, deadline=None)
@@ -64,8 +65,7 @@ def test_annotations(
             [pod, neighbour],
             snapshot.by_id(),
             frozenset({"x-0"}),
-            dev_root=Path("/dev"),
-            library_dir=Path("/vgpu"),
+            HostPaths(Path("/dev"), Path("/vgpu"), Path("/run/vgpu")),
         )
     except RefusedError:
         return
@@ -102,5 +102,5 @@ def test_sysfs(tmp_path: Path, content: bytes, file: str) -> None:
     """One node's files hide no other node."""
     make_tree(tmp_path, [MadeGpu(), MadeGpu()])
     (tmp_path / "sys/class/kfd/kfd/topology/nodes/1" / file).write_bytes(content)
-    found = discover(tmp_path / "sys", tmp_path / "dev", count=10)
+    found = discover(tmp_path / "sys", tmp_path / "dev")
     assert 2 in [gpu.kfd_node for gpu in found.gpus]

@@ -61,7 +61,7 @@ def test_a_failure_leaves_no_temporary_file(tmp_path: Path, source: Path, monkey
     def fail(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("plugin.library.os.fsync", fail)
+    monkeypatch.setattr("plugin.files.os.fsync", fail)
     with pytest.raises(LibraryError, match="No space left"):
         install_library(source, tmp_path / "host")
     assert list((tmp_path / "host").iterdir()) == []

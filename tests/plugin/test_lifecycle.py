@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from kube.client import KubeClient
-from plugin.discovery import discover
+from plugin.discovery import Offer, discover
 from plugin.inventory import Inventory
 from plugin.library import LibraryError
 from plugin.lifecycle import run
@@ -70,10 +70,18 @@ async def test_c1_kubelet_restart(settings: PluginSettings, client: KubeClient) 
                 assert sockets(settings.kubelet_dir) == {next_one.registrations[-1].endpoint}
 
 
+async def test_c1_a_new_kubelet_is_told_without_polling(settings: PluginSettings, client: KubeClient) -> None:
+    unpolled = replace(settings, poll_seconds=1000)
+    async with StandInKubelet.running(settings.kubelet_dir) as first, running(unpolled, client):
+        await first.until_healthy(BOTH_GPUS)
+        async with StandInKubelet.running(settings.kubelet_dir) as second:
+            await second.until_healthy(BOTH_GPUS)
+
+
 async def test_c1_kubelet_socket_replaced_and_ours_left(
     settings: PluginSettings, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plugin.kubelet._LOOKS_WITHOUT_STREAM", 10**9)  # the new socket alone must do
+    monkeypatch.setattr("plugin.kubelet._POLLS_WITHOUT_STREAM", 10**9)  # the new socket alone must do
     async with running(settings, client):
         async with StandInKubelet.running(settings.kubelet_dir) as first:
             await first.until_healthy(BOTH_GPUS)
@@ -258,6 +266,7 @@ async def test_allocate_through_the_socket(
         "HIP_DEVICE_MEMORY_LIMIT": "16384m",
         "LD_AUDIT": "/usr/local/vgpu/libamvgpu.so",
         "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384",
+        "AMVGPU_REGION": "/run/amd-vgpu",
     }
     dev = settings.dev_root
     assert [(spec.container_path, spec.host_path, spec.permissions) for spec in answer.devices] == [
@@ -265,7 +274,8 @@ async def test_allocate_through_the_socket(
         ("/dev/dri/renderD128", f"{dev}/dri/renderD128", "rw"),
     ]
     assert [(mount.container_path, mount.host_path, mount.read_only) for mount in answer.mounts] == [
-        ("/usr/local/vgpu", str(settings.library_dir), True)
+        ("/usr/local/vgpu", str(settings.library_dir), True),
+        ("/run/amd-vgpu/region", f"{settings.run_dir}/pods/uid-one/main.region", False),
     ]
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
@@ -324,9 +334,31 @@ async def test_a_machine_without_gpus_registers_none(
         await until(api, lambda: api.notes(NODE_PATH).get(NODE_REGISTER) == "[]")
 
 
+async def test_capacity_is_reported_on_request(settings: PluginSettings, client: KubeClient, api: StandInApi) -> None:
+    status = f"{NODE_PATH}/status"
+    api.put(status, {})
+    async with running(replace(settings, report_capacity=True), client):
+        await until(api, lambda: "status" in api.objects[status])
+    shown = api.objects[status]["status"]
+    assert shown["capacity"] == shown["allocatable"] == {"amd.com/gpumem": "393216", "amd.com/gpucores": "2000"}
+
+
+async def test_sixteen_gpus_in_a_hundred_replicas_fit_the_kubelets_call(
+    settings: PluginSettings, client: KubeClient
+) -> None:
+    """The stand-in's channel has gRPC's usual limit of 4 MiB, which is the kubelet's too."""
+    make_tree(settings.dev_root.parent, [MadeGpu(unique_id=0)] * 16)
+    async with running(replace(settings, count=100), client), StandInKubelet.running(settings.kubelet_dir) as kubelet:
+        await kubelet.until_healthy(1600)
+        ids = kubelet.healthy
+    async with running(replace(settings, count=100), client), StandInKubelet.running(settings.kubelet_dir) as kubelet:
+        await kubelet.until_healthy(1600)
+        assert kubelet.healthy == ids
+
+
 def test_c12_the_list_of_a_large_machine_fits_a_message(tmp_path: Path) -> None:
     make_tree(tmp_path, [MadeGpu(location_id=0x100 + 8 * number) for number in range(64)])
-    snapshot = discover(tmp_path / "sys", tmp_path / "dev", count=1000)
+    snapshot = discover(tmp_path / "sys", tmp_path / "dev", Offer(count=1000))
     devices = replicas(snapshot.gpus)
     assert sum(device.ByteSize() + 4 for device in devices) < 4 * 1024**2
     assert len({device.ID for device in devices}) == 64_000
@@ -340,6 +372,10 @@ def test_c12_the_list_of_a_large_machine_fits_a_message(tmp_path: Path) -> None:
         ({"count": 1001}, "count: 1001: must be from 1 to 1000"),
         ({"node_name": ""}, "node_name: must not be empty"),
         ({"poll_seconds": 0}, "poll_seconds: 0: must be greater than 0"),
+        ({"pulse_seconds": 0}, "pulse_seconds: 0: must be greater than 0"),
+        ({"metrics_port": 65536}, "metrics_port: 65536: must be from 0 to 65535"),
+        ({"errors_tolerated": -1}, "errors_tolerated: -1: must not be negative"),
+        ({"count_by_type": {"MI210": 1001}}, "count: MI210=1001: must be from 1 to 1000"),
     ],
 )
 def test_settings_that_cannot_work(settings: PluginSettings, change: dict[str, object], message: str) -> None:

@@ -36,9 +36,15 @@ async def test_the_optional_calls(address: str) -> None:
         stub = api_pb2_grpc.DevicePluginStub(channel)
         started = await stub.PreStartContainer(api_pb2.PreStartContainerRequest(devicesIDs=["x-0"]), timeout=5)
         assert started == api_pb2.PreStartContainerResponse()
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.GetPreferredAllocation(api_pb2.PreferredAllocationRequest(), timeout=5)
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        available = [
+            f"{gpu}-{number}" for gpu in ("GPU-8e1bb56457addd1b", "GPU-8e1bb56457addd1c") for number in range(10)
+        ]
+        asked = api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=available, allocation_size=2)
+        request = api_pb2.PreferredAllocationRequest(container_requests=[asked, asked])
+        answer = await stub.GetPreferredAllocation(request, timeout=5)
+    first, second = answer.container_responses
+    assert list(first.deviceIDs) == ["GPU-8e1bb56457addd1b-0", "GPU-8e1bb56457addd1c-0"]
+    assert first == second
 
 
 async def test_a_stream_is_counted_while_it_is_open(address: str, service: DevicePluginService) -> None:

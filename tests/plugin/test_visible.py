@@ -9,7 +9,7 @@ from tests.trees import MadeGpu, make_tree
 
 def host(root: Path, *unique_ids: int) -> tuple[Gpu, ...]:
     make_tree(root, [MadeGpu(unique_id=unique_id) for unique_id in unique_ids])
-    return discover(root / "sys", root / "dev", count=1).gpus
+    return discover(root / "sys", root / "dev").gpus
 
 
 def test_uuids_in_allocation_order(tmp_path: Path) -> None:

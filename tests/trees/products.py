@@ -35,10 +35,16 @@ PRODUCTS: Final[Mapping[str, Product]] = {
         0x74A1, 90402, 1216, 4, 32, 1, 10, 196592, 8, partition="SPX", product_name="AMD Instinct MI300X OAM"
     ),
     "MI300X CPX": Product(0x74A1, 90402, 152, 4, 4, 1, 10, 24574, partition="CPX"),
+    # The memory is what amd-smi reports of an MI355X; the rest is that of its virtual function's sibling, MI350X VF.
+    "MI355X": Product(0x75A3, 90500, 1024, 4, 32, 1, 9, 294896, 8, partition="SPX"),
     "MI350X VF": Product(0x75B0, 90500, 1024, 4, 32, 1, 9, 294592, num_xcc=8, partition="SPX"),
     "MI210": Product(0x740F, 90010, 416, 4, 8, 1, 14, 65520, revision=0x02),
     "RX 7900 XTX": Product(0x744C, 110000, 192, 2, 12, 2, 8, 24560, revision=0xC8),
+    # The same chip as the RX 7900 XTX, with twice the memory.
+    "Radeon PRO W7900": Product(0x7448, 110000, 192, 2, 12, 2, 8, 49136),
     "R9700": Product(0x7551, 120001, 128, 2, 8, 2, 8, 32624, revision=0xC0, heap_type=2),
+    # Integrated graphics of a desktop processor: two CUs, and what the firmware set aside of the main memory.
+    "Raphael": Product(0x164E, 100306, 4, 2, 1, 1, 2, 512, revision=0xC1),
     # An old kernel: neither `num_xcc` nor a compute partition.
     "Vega 20": Product(0x66A1, 90006, 240, 4, 4, 1, 16, 32752, num_xcc=None, revision=0x02),
     # Invented but for its family: nobody has measured how its mask bits are numbered.

@@ -10,6 +10,9 @@ from typing import Final
 
 from tests.trees.products import PRODUCTS, Product
 
+GENERATION: Final = "class/kfd/kfd/topology/generation_id"
+"""KFD's count of changes of its topology."""
+
 _MARKER: Final = "MADE-TREE"
 _MIB: Final = 1024**2
 _AMD: Final = 0x1002
@@ -29,6 +32,7 @@ class MadeGpu:
         location_id: PCI bus << 8 | device << 3 | function; the function is a partition's number.
         domain: PCI domain.
         numa_node: as sysfs says it.
+        uncorrectable: errors that each block with RAS has counted (`umc`, `gfx`), None for a GPU without RAS.
     """
 
     product_key: str = "MI300X VF"
@@ -38,16 +42,19 @@ class MadeGpu:
     location_id: int | None = None
     domain: int = 0
     numa_node: int = 0
+    uncorrectable: Mapping[str, int] | None = None
 
     @property
     def product(self) -> Product:
         return PRODUCTS[self.product_key]
 
 
-def partitions(product_key: str, number: int, *, unique_id: int, first_minor: int = 128) -> tuple[MadeGpu, ...]:
+def partitions(
+    product_key: str, number: int, *, unique_id: int, first_minor: int = 128, location_id: int = 0x0500
+) -> tuple[MadeGpu, ...]:
     """Return the partitions of one GPU, which all have its unique id, as Linux before 6.17 shows them."""
     return tuple(
-        MadeGpu(product_key, unique_id=unique_id, render_minor=first_minor + part, location_id=0x0500 + part)
+        MadeGpu(product_key, unique_id=unique_id, render_minor=first_minor + part, location_id=location_id + part)
         for part in range(number)
     )
 
@@ -72,6 +79,7 @@ def make_tree(root: Path, gpus: Sequence[MadeGpu]) -> None:
     (root / "dev/dri").mkdir()
     for index, gpu in enumerate(gpus):
         _make_gpu(root, index, gpu)
+    (root / "sys" / GENERATION).write_text(f"{len(gpus) + 1}\n")
 
 
 def _make_gpu(root: Path, index: int, gpu: MadeGpu) -> None:
@@ -140,7 +148,16 @@ def _write_pci(sys: Path, address: str, function: int, gpu: MadeGpu) -> Path:
     }
     for name, value in attributes.items():
         (device / name).write_text(f"{value}\n")
+    for block, errors in (gpu.uncorrectable or {}).items():
+        write_errors(device, block, errors)
     return device
+
+
+def write_errors(device: Path, block: str, uncorrectable: int) -> None:
+    """Write the error counts of one block as the driver shows them; memory has deferred errors besides."""
+    (device / "ras").mkdir(exist_ok=True)
+    deferred = "de: 0\n" if block == "umc" else ""
+    (device / f"ras/{block}_err_count").write_text(f"ue: {uncorrectable}\nce: 3\n{deferred}")
 
 
 def _lines(properties: Mapping[str, int]) -> str:

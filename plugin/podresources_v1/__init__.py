@@ -1,0 +1,1 @@
+"""Generated from `api.proto`: the kubelet's PodResources API, version v1."""
