@@ -5,18 +5,22 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SHIM   := shim/build/libamvgpu.so
 
-.PHONY: help demo test test-fast bench cluster lint types check shim proto format clean
+.PHONY: help demo demo-cluster test test-fast bench cluster lint types check shim proto format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-bench: $(VENV) shim ## what things cost, as tables
+bench: $(VENV) shim ## what things cost, as tables; the last of them needs root
 	$(BIN)/python -m bench.shim_cost
 	$(BIN)/python -m bench.webhook
 	$(BIN)/python -m bench.extender
+	$(BIN)/python -m bench.plugin
 
-demo: $(VENV) shim ## the way of three pods on a real one-machine Kubernetes, shown in the terminal (root)
+demo: $(VENV) shim ## the whole product in one process, shown in the terminal: no root, no GPU, no cluster
+	$(BIN)/python -m demo
+
+demo-cluster: $(VENV) shim ## the same on a real one-machine Kubernetes (root)
 	$(BIN)/python -m tests.cluster.demo
 
 test: $(VENV) shim ## all tests; those on a real Kubernetes need root (REQUIRE_CLUSTER=1: fail where they cannot run)
@@ -47,8 +51,9 @@ shim: ## compile the audit library
 	@command -v gcc >/dev/null || { echo "gcc is missing: apt-get install gcc libc6-dev" >&2; exit 1; }
 	@$(MAKE) -s -C shim
 
-proto: $(VENV) ## generate the device plugin API's Python from its .proto
-	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. plugin/v1beta1/api.proto
+proto: $(VENV) ## generate the Python of the kubelet's two APIs from their .proto
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. plugin/v1beta1/api.proto \
+	  plugin/podresources_v1/api.proto
 
 # The stamp is newer than pyproject.toml when all that is named there is installed.
 $(VENV): $(VENV)/.installed
