@@ -102,7 +102,7 @@ async def main() -> None:
         state.usages(name)
     ready = time.perf_counter() - begin
     unused = KubeClient(None, timeout=1)
-    binder = Binder(unused, NodeLocks(unused, state), policies=Policies(), wait_seconds=1)
+    binder = Binder(unused, state, NodeLocks(unused, state), policies=Policies(), wait_seconds=1)
     extender = Extender.of(state, binder, Policies(), time.monotonic)
     gc.collect()
     gc.freeze()  # as the service does

@@ -21,9 +21,15 @@ _LONGEST_DELAY: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Every object of the collection, at one moment."""
+    """Every object of the collection, at one moment.
+
+    Attributes:
+        items: the objects.
+        version: the resource version of that moment.
+    """
 
     items: tuple[Json, ...]
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ async def list_watch(
     while True:
         try:
             items, version = await client.list(path, field_selector=field_selector)
-            yield Snapshot(tuple(items))
+            yield Snapshot(tuple(items), version)
             delay = _FIRST_DELAY
             async with aclosing(_watch_from(client, path, version, field_selector)) as changes:
                 async for change in changes:

@@ -23,7 +23,7 @@ from protocol.pods import Json, PodRef
 from scheduler.binder import Binder, BindError, UnknownOutcomeError
 from scheduler.budget import Budget
 from scheduler.events import About, Events
-from scheduler.fit import Fits, Scores, Verdict
+from scheduler.fit import Fits, Scores, Verdict, less_queue
 from scheduler.heartbeats import Heartbeats
 from scheduler.leader import Alone, Leadership
 from scheduler.metrics import Metrics
@@ -139,9 +139,12 @@ class Extender:
         self.reservations.promise(request, frozenset(nodes), self.budget.cost(request, nodes))
 
     def prioritize(self, args: FilterArgs) -> list[dict[str, object]]:
-        """Return the nodes' scores."""
+        """Return the nodes' scores, less what the binds that wait for a node cost it."""
         request = Request.of(args.pod, self.policies)
-        return [{"Host": name, "Score": self.scores.score(name, request)} for name in args.names]
+        waiting = self.reservations.decided()
+        return [
+            {"Host": name, "Score": less_queue(self.scores.score(name, request), waiting[name])} for name in args.names
+        ]
 
     async def preempt(self, args: PreemptArgs) -> dict[str, object]:
         """Return which pods must go for this one on each node; none, where that cannot be told."""

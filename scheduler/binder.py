@@ -1,4 +1,4 @@
-"""Binding a pod: lock the node, read it afresh, choose, record the choice, bind; and the way back from each step.
+"""Binding a pod: lock the node, choose, record the choice, prove it, bind; and the way back from each step.
 
 The choice stands in the pod's annotations before the Binding exists, so a crash at any step leaves either a pod that is
 not bound, whose annotations count for nothing, or a bound pod that says what it holds.
@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -24,13 +24,15 @@ from scheduler.leader import Alone, Leadership
 from scheduler.nodelock import NodeLocks, clear_allocation, lock_of
 from scheduler.openbinds import OpenBinds
 from scheduler.request import Policies, Request
-from scheduler.state import devices_of, survivors_of
+from scheduler.state import ClusterState, devices_of, survivors_of
 from scheduler.wire import BindArgs
 
 log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 10
 _SERVER_ERRORS: Final = 500
+_WATCH_SECONDS: Final = 2.0
+"""How long the watch may lag behind a write before the API server is asked for a list instead."""
 
 Admit = Callable[[Request], Refusal | None]
 """Says why a pod may not be bound for another reason than the node's room; None for a pod that may."""
@@ -52,6 +54,7 @@ class Binder:
 
     Args:
         client: the API server.
+        state: the watched cluster.
         locks: of the nodes.
         policies: preferences, for pods that do not name their own.
         wait_seconds: how long a bind may wait for the node, well below the extender's `httpTimeout`.
@@ -62,6 +65,7 @@ class Binder:
     def __init__(
         self,
         client: KubeClient,
+        state: ClusterState,
         locks: NodeLocks,
         *,
         policies: Policies,
@@ -71,6 +75,7 @@ class Binder:
     ) -> None:
         self._locked = locked
         self._client = client
+        self._state = state
         self._locks = locks
         self._policies = policies
         self._wait_seconds = wait_seconds
@@ -135,13 +140,18 @@ class Binder:
         Each time in this order: the pod, then the lock. Whoever takes the lock from a pod changes that pod afterwards,
         so what is written here with the pod's resource version is written under the lock.
         """
+        proven: Placement | None = None
         for _ in range(_ATTEMPTS):
             pod = await self._read_pod(args)
             if node_name(pod):
                 return  # a Binding of an earlier bind has arrived: the pod keeps what that one chose
-            placement = await self._choose(pod, args.node, lock, admit)
+            request, node = self._request(pod), await self._locked_node(pod, args.node, lock)
+            placement = proven or await self._choose(request, node, admit)
             try:
                 recorded = await self._record(pod, placement, args.node)
+                proven = _placed(request, node, await self._pods_since(pod, recorded, args.node))
+                if proven != placement:
+                    continue  # it was chosen from an old view
                 if not self._leadership.held:
                     raise BindError(
                         f"this replica of the extender is not active any more; {self._leadership.holder} is"
@@ -163,24 +173,44 @@ class Binder:
             raise BindError(f"pod {args.namespace}/{args.name} is bound to node {node_name(pod)} already")
         return pod
 
-    async def _choose(self, pod: Json, node: str, lock: NodeLock, admit: Admit) -> Placement:
-        """Choose from what the API server says now, under the lock."""
+    def _request(self, pod: Json) -> Request:
         try:
-            request = Request.of(pod, self._policies)
+            return Request.of(pod, self._policies)
         except DemandError as error:
             raise BindError(str(error)) from error
-        item = await self._client.get(paths.node(node))
-        if lock_of(item) != lock:
-            raise BindError(f"node {node}: another bind has taken the lock over from pod {PodRef.of(pod)}")
-        others, _ = await self._client.list(paths.PODS, field_selector=f"spec.nodeName={node}")
-        usages, _unreadable = node_usage(devices_of(item), others, survivors_of(item))
-        outcome = request.place(usages)
-        if isinstance(outcome, Refusal):
-            raise BindError(f"node {node} has no room any more: {outcome.reason}")
-        obstacle = admit(request)
-        if obstacle is not None:
-            raise BindError(obstacle.reason)
-        return outcome
+
+    async def _locked_node(self, pod: Json, name: str, lock: NodeLock) -> Json:
+        """Return the node as it is under the lock."""
+        node = await self._client.get(paths.node(name))
+        if lock_of(node) != lock:
+            raise BindError(f"node {name}: another bind has taken the lock over from pod {PodRef.of(pod)}")
+        return node
+
+    async def _choose(self, request: Request, node: Json, admit: Admit) -> Placement:
+        """Choose from what the watch shows; where that has no room, from what the API server says."""
+        name = node["metadata"]["name"]
+        with suppress(BindError):
+            return _placed(request, node, self._state.pods_on(name).values(), admit)
+        return _placed(request, node, await self._pods_of(name), admit)
+
+    async def _pods_since(self, before: Json, recorded: Json, node: str) -> Iterable[Json]:
+        """Return the pods on a node at a time after the choice was recorded.
+
+        Every earlier holder of the lock has recorded its choice, and was bound, before the lock was had: all of that
+        was written before this record. So the watch tells the truth as soon as it shows the record, and an API server
+        need not read all pods of the cluster to find those of a node, as it would for a consistent list.
+        """
+        # A record that says what the pod said already is no write, and may be older than the lock.
+        if recorded["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WATCH_SECONDS):
+                    await self._state.wait_until(lambda: self._state.shows_pods_since(recorded))
+                return self._state.pods_on(node).values()
+        return await self._pods_of(node)
+
+    async def _pods_of(self, node: str) -> Sequence[Json]:
+        pods, _ = await self._client.list(paths.PODS, field_selector=f"spec.nodeName={node}")
+        return pods
 
     async def _record(self, pod: Json, placement: Placement, node: str) -> Json:
         """Write the choice into the pod, if it is still the pod that was read."""
@@ -258,3 +288,19 @@ class Binder:
             return False
         await clear_allocation(self._client, pod)
         return True
+
+
+def _placed(request: Request, node: Json, pods: Iterable[Json], admit: Admit = lambda _: None) -> Placement:
+    """Return where the pod goes on the node beside these pods.
+
+    Raises:
+        BindError: it has no room, or may not have it.
+    """
+    usages, _unreadable = node_usage(devices_of(node), pods, survivors_of(node))
+    outcome = request.place(usages)
+    if isinstance(outcome, Refusal):
+        raise BindError(f"node {node['metadata']['name']} has no room any more: {outcome.reason}")
+    obstacle = admit(request)
+    if obstacle is not None:
+        raise BindError(obstacle.reason)
+    return outcome

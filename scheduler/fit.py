@@ -17,6 +17,8 @@ Usages = Mapping[str, GpuUsage]
 _Answers = dict[str, tuple[Usages, Refusal | None]]
 
 NOT_REGISTERED: Final = Refusal("node has no registered AMD GPU", permanent=True)
+_BINDS_A_POINT: Final = 2
+"""Binds under way that weigh as much as one of the 10 points by which a fuller, or emptier, node is preferred."""
 _SHAPES_KEPT: Final = 64
 _NEARNESS: Final = 6
 """Of MAX_SCORE: more than half, so that no policy outweighs it."""
@@ -135,6 +137,19 @@ class Scores:
         if before is None or before[0] is not usages:
             before = known[node] = (usages, request.numa_nodes(usages) == 1)
         return before[1]
+
+
+def less_queue(score: int, binds: int) -> int:
+    """Return a node's score when so many pods are being bound to it.
+
+    A node serves one pod after the other. In a burst all pods would want the same full node, and wait for it while
+    others have nothing to do.
+
+    Args:
+        score: of the node by itself, 0 to 10.
+        binds: how many binds are under way on it.
+    """
+    return max(0, score - binds // _BINDS_A_POINT)
 
 
 def _load(usage: GpuUsage) -> float:

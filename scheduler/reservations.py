@@ -11,6 +11,7 @@ A promise ends when the pod is seen on its node, when its bind fails, or when no
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -166,9 +167,12 @@ class Reservations:
 
     def counts(self) -> dict[str, int]:
         """Return how many promises there are: `open` between several nodes, and `decided` for one."""
-        live = list(self._live(""))
-        decided = sum(len(promise.nodes) == 1 for promise in live)
-        return {"open": len(live) - decided, "decided": decided}
+        decided = self.decided().total()
+        return {"open": len(self._promises) - decided, "decided": decided}
+
+    def decided(self) -> Counter[str]:
+        """Return for how many pods each node is decided: those that are being bound to it, or can go nowhere else."""
+        return Counter(node for promise in self._live("") if len(promise.nodes) == 1 for node in promise.nodes)
 
     def holds(self, uid: str) -> bool:
         """Return whether a pod has a promise now."""

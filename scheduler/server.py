@@ -67,6 +67,7 @@ async def run(settings: SchedulerSettings, client: KubeClient, stop: asyncio.Eve
     locks = NodeLocks(client, state, released=partial(_tell_released, events, metrics))
     binder = Binder(
         client,
+        state,
         locks,
         policies=settings.policies,
         wait_seconds=settings.bind_wait_seconds,

@@ -1,7 +1,7 @@
 """What the extender knows of the cluster: nodes, their GPUs, the pods on them, and quotas, kept by watches.
 
-It answers `filter` and `prioritize`. It is always a little old, so nothing is given away on its word: `bind` reads
-again.
+It answers `filter` and `prioritize`. It is always a little old, so nothing is given away on its word alone: `bind` waits
+until it has shown what the bind itself wrote.
 """
 
 import asyncio
@@ -39,6 +39,7 @@ class ClusterState:
         self._pods: dict[str, Json] = {}
         self._pods_by_node: dict[str, dict[str, Json]] = defaultdict(dict)
         self._pods_by_namespace: dict[str, dict[str, Json]] = defaultdict(dict)
+        self._pods_version = -1
         self._pod_changes = 0
         self._changed_at: dict[str, int] = {}
         self._nominated: dict[str, Json] = {}
@@ -84,8 +85,10 @@ class ClusterState:
             for item in update.items:
                 self._add_pod(item)
             self.touched.update(self._pods_by_node)
+            self._pods_version = _number(update.version)
         else:
             self._change_pod(update)
+            self._pods_version = max(self._pods_version, _number(update.item["metadata"].get("resourceVersion")))
         self._synced.add(paths.PODS)
 
     def see_quotas(self, update: Snapshot | Change) -> None:
@@ -108,6 +111,14 @@ class ClusterState:
     def node(self, name: str) -> Json | None:
         """Return a node object, or None when there is none of this name."""
         return self._nodes.get(name)
+
+    def shows_pods_since(self, pod: Json) -> bool:
+        """Return whether the watch has come to this version of a pod, and so has shown all that was written before it.
+
+        A watch gives the changes of a collection in the order in which they were written.
+        """
+        version = _number(pod["metadata"].get("resourceVersion"))
+        return 0 <= version <= self._pods_version
 
     def shows(self, uid: str) -> bool:
         """Return whether a pod is seen on its node, with what it holds."""
@@ -251,6 +262,12 @@ def survivors_of(node: Json | None) -> tuple[Survivor, ...]:
 
 def _counted_by(node: Json | None) -> tuple[str, str]:
     return register_text(node), annotations(node or {}).get(NODE_SURVIVORS, "")
+
+
+def _number(version: object) -> int:
+    """Return a resource version as a number; versions of one collection can be compared so. -1 for an odd one."""
+    text = str(version)
+    return int(text) if text.isascii() and text.isdecimal() else -1
 
 
 def register_text(node: Json | None) -> str:

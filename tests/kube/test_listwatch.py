@@ -69,7 +69,7 @@ async def test_a_snapshot_then_changes(faulty: Connect) -> None:
     deleted = {"type": "DELETED", "object": named("a", "12")}
     script = Script(lists=[[named("a")]], watches=[[ADDED, deleted, "stay"]])
     assert await follow(faulty, script, 3) == [
-        Snapshot((named("a"),)),
+        Snapshot((named("a"),), "10"),
         Change("ADDED", named("b", "11")),
         Change("DELETED", named("a", "12")),
     ]
@@ -85,11 +85,11 @@ async def test_d3_an_ended_watch_goes_on_from_the_last_version_without_a_list(fa
 
 async def test_d2_an_expired_watch_lists_again(faulty: Connect) -> None:
     script = Script(lists=[[named("a")], [named("c")]], watches=[[GONE], ["stay"]])
-    assert await follow(faulty, script, 2) == [Snapshot((named("a"),)), Snapshot((named("c"),))]
+    assert await follow(faulty, script, 2) == [Snapshot((named("a"),), "10"), Snapshot((named("c"),), "10")]
 
 
 @pytest.mark.parametrize("end", ["cut", BROKEN])
 async def test_a_broken_watch_lists_again(faulty: Connect, end: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listwatch, "_FIRST_DELAY", 0.01)
     script = Script(lists=[[named("a")], 500, [named("c")]], watches=[[end], ["stay"]])
-    assert await follow(faulty, script, 2) == [Snapshot((named("a"),)), Snapshot((named("c"),))]
+    assert await follow(faulty, script, 2) == [Snapshot((named("a"),), "10"), Snapshot((named("c"),), "10")]

@@ -142,7 +142,7 @@ class Simulation:
             state = ClusterState()
             loop = asyncio.get_running_loop()
             locks = NodeLocks(client, state, now)
-            binder = Binder(client, locks, policies=Policies(), wait_seconds=20)
+            binder = Binder(client, state, locks, policies=Policies(), wait_seconds=20)
             tasks = [asyncio.create_task(state.run(client)), asyncio.create_task(keep_locks_tidy(state, locks))]
             self.extenders[name] = Extender.of(state, binder, Policies(), loop.time)
             try:

@@ -35,7 +35,7 @@ def state() -> ClusterState:
 @pytest.fixture
 def extender(state: ClusterState) -> Extender:
     unused = KubeClient(None, timeout=1)
-    binder = Binder(unused, NodeLocks(unused, state), policies=Policies(), wait_seconds=1)
+    binder = Binder(unused, state, NodeLocks(unused, state), policies=Policies(), wait_seconds=1)
     return Extender.of(state, binder, Policies(), time.monotonic)
 
 

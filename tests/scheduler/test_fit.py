@@ -11,7 +11,7 @@ from protocol.devices import encode_register
 from protocol.names import NODE_REGISTER
 from protocol.policy import Policy
 from protocol.usage import GpuUsage
-from scheduler.fit import Fits, Scores
+from scheduler.fit import Fits, Scores, less_queue
 from scheduler.nominations import Nominations
 from scheduler.request import Policies, Request
 from scheduler.reservations import Reservations
@@ -139,3 +139,20 @@ def test_an_answer_is_remembered_until_the_nodes_usage_changes() -> None:
     usages["a"] = {MI300X.id: GpuUsage(MI300X, cus=set(range(152)))}
     assert fits.judge(asking(60, 64), ["a"]).fitting == []
     assert fits.judge(asking(40, 64), ["a"]).fitting == ["a"]
+
+
+def test_b9_binds_that_wait_for_a_node_make_it_less_wanted() -> None:
+    assert [less_queue(10, binds) for binds in (0, 1, 2, 5, 19, 50)] == [10, 10, 9, 8, 1, 0]
+
+
+async def test_b9_only_pods_that_can_go_nowhere_else_wait_for_a_node() -> None:
+    room = Reservations(NODES.__getitem__, lambda _: False)
+    for number in range(4):
+        request = Request.of(pod(f"p{number}", pod_spec(container(gpu=1, gpumem=1, gpucores=3)), {}), Policies())
+        room.promise(request, frozenset({"empty", "half"}))
+    assert room.decided() == {}
+    for number in range(3):
+        room.decide(f"uid-p{number}", "half")
+    assert (room.decided(), room.counts()) == ({"half": 3}, {"open": 1, "decided": 3})
+    room.drop("uid-p0")
+    assert room.decided() == {"half": 2}

@@ -147,7 +147,7 @@ async def test_b15_a_silent_node_is_not_offered(watch: Watch) -> None:
     state.see_pods(Snapshot(()))
     state.see_quotas(Snapshot(()))
     unused = KubeClient(None, timeout=1)
-    binder = Binder(unused, NodeLocks(unused, state), policies=Policies(), wait_seconds=1)
+    binder = Binder(unused, state, NodeLocks(unused, state), policies=Policies(), wait_seconds=1)
     extender = Extender.of(state, binder, Policies(), time.monotonic, heartbeats=watch.beats)
     watch.snapshot(lease(lease_name("a")), lease(lease_name("b")))
     watch.heard_for(STALE_SECONDS)

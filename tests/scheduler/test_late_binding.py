@@ -57,7 +57,8 @@ def bind(**wrong: Any) -> tuple[Api, str]:
     async def scenario() -> tuple[Api, str]:
         api = Api(**wrong)
         client = cast(KubeClient, api)
-        binder = Binder(client, NodeLocks(client, ClusterState(), now), policies=Policies(), wait_seconds=20)
+        state = ClusterState()
+        binder = Binder(client, state, NodeLocks(client, state, now), policies=Policies(), wait_seconds=20)
         try:
             await binder.bind(ARGS, lambda _: None)
         except BindError as error:

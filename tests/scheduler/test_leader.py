@@ -123,7 +123,7 @@ def extender(client: Any, leadership: Told) -> Extender:
     state.see_pods(Snapshot(()))
     state.see_quotas(Snapshot(()))
     locks = NodeLocks(client, state)
-    binder = Binder(client, locks, policies=Policies(), wait_seconds=60, leadership=leadership)
+    binder = Binder(client, state, locks, policies=Policies(), wait_seconds=60, leadership=leadership)
     return Extender.of(state, binder, Policies(), time.monotonic, leadership)
 
 

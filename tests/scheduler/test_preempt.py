@@ -81,7 +81,7 @@ class World:
     def __init__(self) -> None:
         self.state = cluster(())
         unused = KubeClient(None, timeout=1)
-        binder = Binder(unused, NodeLocks(unused, self.state), policies=Policies(), wait_seconds=1)
+        binder = Binder(unused, self.state, NodeLocks(unused, self.state), policies=Policies(), wait_seconds=1)
         self.extender = Extender.of(self.state, binder, Policies(), time.monotonic)
 
     def run(self, pods: Iterable[Json]) -> None:

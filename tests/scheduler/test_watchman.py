@@ -155,7 +155,7 @@ async def test_what_lasts_is_noted_again(world: World) -> None:
 
 async def test_the_metrics_of_the_whole_extender(world: World) -> None:
     unused = KubeClient(None, timeout=1)
-    binder = Binder(unused, NodeLocks(unused, world.state), policies=Policies(), wait_seconds=1)
+    binder = Binder(unused, world.state, NodeLocks(unused, world.state), policies=Policies(), wait_seconds=1)
     beats = Heartbeats(lambda: world.now)
     extender = Extender.of(world.state, binder, Policies(), lambda: world.now, heartbeats=beats, metrics=world.metrics)
     add_readings(world.metrics, world.state, extender.reservations, beats, world.leadership)
