@@ -1,7 +1,7 @@
 """What the extender knows of the cluster: nodes, their GPUs, the pods on them, and quotas, kept by watches.
 
-It answers `filter` and `prioritize`. It is always a little old, so nothing is given away on its word alone: `bind` waits
-until it has shown what the bind itself wrote.
+It answers `filter` and `prioritize`. It is always a little old, so nothing is given away on its word alone: `bind`
+waits until it has shown what the bind itself wrote.
 """
 
 import asyncio
