@@ -282,9 +282,9 @@ class Binder:
             pod = await self._client.get(paths.pod(args.namespace, args.name))
         except NotFoundError:
             return True
-        if PodRef.of(pod).uid != args.uid:
-            return True
-        if node_name(pod) == args.node or lock_of(await self._client.get(paths.node(args.node))) != lock:
+        if PodRef.of(pod).uid != args.uid or node_name(pod) not in {"", args.node}:
+            return True  # what it says now is another's choice, or that of its bind to another node
+        if node_name(pod) or lock_of(await self._client.get(paths.node(args.node))) != lock:
             return False
         await clear_allocation(self._client, pod)
         return True

@@ -26,9 +26,9 @@ EARLIER = '{"GPU-8e1bb56457addd1b":"200-275"}'
 
 
 class Api(StandInApi):
-    """Takes its time; `failing` is what it says to a Binding, `arrives` lets an earlier one come in before a record."""
+    """Takes its time; `failing` is what it says to a Binding, `arrives` lets an earlier one, to this node, come in before a record."""
 
-    def __init__(self, *, failing: KubeError | None = None, arrives: bool = False) -> None:
+    def __init__(self, *, failing: KubeError | None = None, arrives: str = "") -> None:
         super().__init__(random.Random(3), lambda _: None)  # noqa: S311 - to be repeated
         self.failing = failing
         self.arrives = arrives
@@ -43,10 +43,10 @@ class Api(StandInApi):
 
     async def patch(self, path: str, body: Json) -> Json:
         if self.arrives and path == POD:
-            self.arrives = False
+            node, self.arrives = self.arrives, ""
             pod = self.objects[POD]
             metadata = {**pod["metadata"], "annotations": {CU_ALLOCATED: EARLIER}}
-            self.put(POD, {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": "node-a"}})
+            self.put(POD, {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": node}})
         return await super().patch(path, body)
 
     async def _gap(self) -> None:
@@ -86,7 +86,14 @@ def test_a_binding_that_was_refused_leaves_no_trace() -> None:
 
 
 def test_a_pod_that_an_earlier_bind_bound_meanwhile_keeps_what_that_one_chose() -> None:
-    api, words = bind(arrives=True)
+    api, words = bind(arrives="node-a")
     assert words == ""
     assert node_name(api.objects[POD]) == "node-a"
     assert annotations(api.objects[POD])[CU_ALLOCATED] == EARLIER
+
+
+def test_a_pod_that_was_bound_elsewhere_meanwhile_keeps_what_it_has_there() -> None:
+    api, words = bind(arrives="node-b")
+    assert words == "pod default/p is bound to node node-b already"
+    assert annotations(api.objects[POD])[CU_ALLOCATED] == EARLIER
+    assert NODE_LOCK not in annotations(api.objects[NODE])
