@@ -40,6 +40,7 @@ MANIFESTS = Path(__file__).resolve().parents[1] / "manifests/base"
 SPACE = "default"
 GPUS = 4
 AT_ONCE = 64
+CHURN_ROW = 10_000
 SHAPES = ((16384, 12), (24576, 12), (49152, 25), (98304, 50), (8192, 5))
 
 
@@ -197,10 +198,11 @@ async def measure(core: Core, options: argparse.Namespace) -> None:
         await create_pods(client, served, iter(range(options.pods)), most=options.pods)
         row("pods created, bound, served", options.pods, time.perf_counter() - begin, served)
         gc.collect()
-        begin = time.perf_counter()
-        last = options.pods + options.churn
-        await create_pods(client, served, iter(range(options.pods, last)), most=options.pods)
-        row(f"the same while {options.pods} run and as many go", options.churn, time.perf_counter() - begin, served)
+        for first in range(0, options.churn, CHURN_ROW):
+            begin, count = time.perf_counter(), min(CHURN_ROW, options.churn - first)
+            numbers = range(options.pods + first, options.pods + first + count)
+            await create_pods(client, served, iter(numbers), most=options.pods)
+            row(f"the same while {options.pods} run and as many go", count, time.perf_counter() - begin, served)
         check((await client.list(paths.PODS))[0])
         stop.set()
         await extender

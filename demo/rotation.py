@@ -13,6 +13,7 @@ from certs.status import Place, ask_for_rotation, wait_for_rotation
 from kube import paths
 from kube.client import KubeClient, KubeError
 from kube.listwatch import Change, list_watch
+from protocol.names import SCHEDULER_NAME
 
 PLACE: Final = Place("amd-vgpu", "amd-vgpu-webhook-tls", "amd-vgpu")
 _PAUSE_SECONDS: Final = 0.02
@@ -26,7 +27,7 @@ class Load:
 
     Attributes:
         admitted: how many were let through and completed by the webhook.
-        failed: how many were not.
+        failed: how many were refused, or let through as they were.
     """
 
     client: KubeClient
@@ -51,7 +52,9 @@ class Load:
             except KubeError:
                 self.failed += 1
             else:
-                self.admitted += made["spec"]["schedulerName"] == "amd-vgpu-scheduler"
+                is_completed = made["spec"]["schedulerName"] == SCHEDULER_NAME
+                self.admitted += is_completed
+                self.failed += not is_completed
             await asyncio.sleep(_PAUSE_SECONDS)
 
 

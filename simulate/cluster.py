@@ -18,15 +18,15 @@ Usages = Mapping[str, GpuUsage]
 class _Taken:
     node: SimulatedNode
     usages: dict[str, GpuUsage]
+    free_slots: int
     holdings: dict[PodRef, Holding] = field(default_factory=dict)
-    slots: int = 0
 
 
 class SimulatedCluster:
     """Nodes and the pods on them."""
 
     def __init__(self, nodes: Iterable[SimulatedNode]) -> None:
-        self._nodes = {node.name: _Taken(node, _empty(node)) for node in nodes}
+        self._nodes = {node.name: _Taken(node, _empty(node), node.slots) for node in nodes}
 
     @property
     def names(self) -> list[str]:
@@ -37,10 +37,10 @@ class SimulatedCluster:
         """Return what is taken on a node, by device id: another object whenever it has changed."""
         return self._nodes[node].usages
 
-    def has_slots(self, node: str, request: Request) -> bool:
-        """Return whether the kubelet has devices for the pod's containers, which kube-scheduler counts by itself."""
-        taken = self._nodes[node]
-        return taken.slots + slots(request.demands) <= taken.node.slots
+    def with_slots(self, nodes: Iterable[str], request: Request) -> list[str]:
+        """Return the nodes whose kubelets have devices for a pod's containers: kube-scheduler counts these itself."""
+        wanted = slots(request.demands)
+        return [name for name in nodes if self._nodes[name].free_slots >= wanted]
 
     def add(self, node: str, request: Request, placement: Placement) -> None:
         """Put a pod on a node."""
@@ -53,13 +53,13 @@ class SimulatedCluster:
         charge(usages, holding, request.pod)
         taken.usages = usages
         taken.holdings[request.pod] = holding
-        taken.slots += slots(request.demands)
+        taken.free_slots -= slots(request.demands)
 
     def remove(self, node: str, request: Request) -> None:
         """Take a pod off its node."""
         taken = self._nodes[node]
         del taken.holdings[request.pod]
-        taken.slots -= slots(request.demands)
+        taken.free_slots += slots(request.demands)
         usages = _empty(taken.node)
         for ref, holding in taken.holdings.items():
             charge(usages, holding, ref)

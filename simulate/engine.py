@@ -6,7 +6,7 @@ What is simplified: bindings take no time, ties between nodes go to the first on
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -153,7 +153,7 @@ class Simulation:
     def _try(self, waiting: _Waiting, nodes: Collection[str]) -> bool:
         """Place a pod if it fits on any of the nodes, and return whether it does."""
         request = waiting.request
-        fitting = self._fits.judge(request, self._with_slots(request, nodes)).fitting
+        fitting = self._fits.judge(request, self._cluster.with_slots(nodes, request)).fitting
         if not fitting:
             return False
         node = max(fitting, key=lambda name: self._scores.score(name, request))
@@ -164,12 +164,9 @@ class Simulation:
             case refusal:
                 raise AssertionError(f"{request.pod} fits on {node} and cannot be placed there: {refusal.reason}")
 
-    def _with_slots(self, request: Request, nodes: Iterable[str]) -> list[str]:
-        return [name for name in nodes if self._cluster.has_slots(name, request)]
-
     def _reasons(self, request: Request) -> dict[str, int]:
         """Return why a pod fits on no node, and on how many nodes each reason holds."""
-        room = self._with_slots(request, self._nodes)
+        room = self._cluster.with_slots(self._nodes, request)
         reasons = Counter(refusal.reason for refusal in self._fits.judge(request, room).refused.values())
         if len(room) < len(self._nodes):
             reasons[NO_SLOTS] = len(self._nodes) - len(room)

@@ -1,5 +1,6 @@
 """The verbs: what creating, reading, changing, binding and deleting does. HTTP comes on top, storage lies below."""
 
+import json
 import secrets
 import uuid
 from collections.abc import Callable, Mapping
@@ -7,31 +8,26 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from embedded.apiserver import kinds
+from embedded.apiserver import kinds, preconditions
 from embedded.apiserver.admission import Admission, Warn
 from embedded.apiserver.errors import (
     ApiError,
     already_exists,
     bad_request,
     conflict,
-    expired,
-    invalid,
     not_found,
-    precondition_failed,
     success,
-    too_new,
 )
 from embedded.apiserver.identity import User
+from embedded.apiserver.pages import Lists
 from embedded.apiserver.resources import NAMESPACES, PODS, Resource, Target
 from embedded.apiserver.rules import Request
-from embedded.apiserver.selectors import anything, field_selector, field_terms, label_selector
 from embedded.apiserver.store import Key, Store, Stored
 
 Json = dict[str, Any]
 Change = Callable[[Json], Json]
 
 _ATTEMPTS: Final = 5
-_SNAPSHOTS_KEPT: Final = 100
 _NAME_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _NAME_SUFFIX: Final = 5
 
@@ -55,25 +51,8 @@ class Call:
     warn: Warn = lambda _words: None
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A part of a list.
-
-    Attributes:
-        items: the objects.
-        version: resource version of the whole list.
-        token: to ask for the rest with, empty at the end.
-        left: how many objects come after these; 0 where that is not told.
-    """
-
-    items: list[Stored]
-    version: int
-    token: str = ""
-    left: int = 0
-
-
 class Core:
-    """The verbs.
+    """The verbs. Lists are `lists.page`.
 
     Args:
         store: the objects.
@@ -83,9 +62,9 @@ class Core:
 
     def __init__(self, store: Store, admission: Admission, *, now: Callable[[], datetime] = _utc_now) -> None:
         self.store = store
+        self.lists = Lists(store)
         self._admission = admission
         self._now = now
-        self._snapshots: dict[str, tuple[list[Stored], int, bool]] = {}
 
     def get(self, target: Target) -> Stored:
         """Return an object.
@@ -97,64 +76,6 @@ class Core:
         if found is None:
             raise not_found(target.resource, target.name)
         return found
-
-    def page(
-        self,
-        target: Target,
-        *,
-        labels: str = "",
-        fields: str = "",
-        limit: int = 0,
-        token: str = "",
-        at_least: int = 0,
-    ) -> Page:
-        """Return the objects of a collection, a page of them where a limit is set.
-
-        Later pages are of the same moment as the first one.
-
-        Args:
-            target: the collection.
-            labels: label selector.
-            fields: field selector.
-            limit: most objects of a page, 0 for all.
-            token: of the page before.
-            at_least: resource version that the list must not be older than.
-
-        Raises:
-            ApiError: 400 for a selector that cannot be read; 410 for a token that is not remembered any more; 504 for a
-                version that is yet to come.
-        """
-        if at_least > self.store.version:
-            raise too_new(at_least, self.store.version)
-        if token:
-            if token not in self._snapshots:
-                raise expired("The provided continue parameter is too old to display a consistent list result.")
-            rest, version, counted = self._snapshots.pop(token)
-        else:
-            rest, version = self._selected(target, labels, fields), self.store.version
-            counted = not labels and not fields
-        if not limit or len(rest) <= limit:
-            return Page(rest, version)
-        return Page(
-            rest[:limit], version, self._remember(rest[limit:], version, counted), counted * (len(rest) - limit)
-        )
-
-    def _selected(self, target: Target, labels: str, fields: str) -> list[Stored]:
-        by_label = label_selector(labels)
-        terms = field_terms(fields, target.resource)
-        by_field = field_selector(terms)
-        equal = [(path, value) for path, is_equal, value in terms if is_equal]
-        found = self.store.collection(target.resource).all(target.namespace, equal)
-        if by_label is anything and by_field is anything:
-            return found
-        return [one for one in found if by_label(one.item) and by_field(one.item)]
-
-    def _remember(self, rest: list[Stored], version: int, counted: bool) -> str:
-        if len(self._snapshots) >= _SNAPSHOTS_KEPT:
-            self._snapshots.pop(next(iter(self._snapshots)))
-        token = secrets.token_urlsafe()
-        self._snapshots[token] = (rest, version, counted)
-        return token
 
     async def create(self, target: Target, body: Json, call: Call) -> Stored:
         """Create an object in a collection.
@@ -232,9 +153,10 @@ class Core:
 
     async def _updated(self, target: Target, old: Stored, change: Change, call: Call, *, is_put: bool) -> Json:
         resource = target.resource
-        wanted = kinds.defaulted(resource, {"kind": resource.kind, **change(old.item)})
+        changed = change(old.item)
+        wanted = kinds.defaulted(resource, {"kind": resource.kind, **changed, "metadata": _metadata(resource, changed)})
         wanted = {key: value for key, value in wanted.items() if key not in {"kind", "apiVersion"}}
-        _check_preconditions(target, old, wanted["metadata"], is_put=is_put)
+        preconditions.check_update(target, old, wanted["metadata"], is_put=is_put)
         item = kinds.merged(resource, old.item, wanted, target.subresource)
         request = Request("UPDATE", target, call.user, old.item, call.dry_run)
         item = kinds.merged(
@@ -260,7 +182,7 @@ class Core:
         binding = {key: value for key, value in body.items() if key not in {"kind", "apiVersion"}}
         await self._admission.validate(request, binding, call.warn)
         old = self.get(pod)
-        self._check_binding(pod, old, body.get("metadata") or {})
+        preconditions.check_binding(pod, old, body.get("metadata") or {})
         metadata = dict(old.item["metadata"])
         notes = {**(metadata.get("annotations") or {}), **((body.get("metadata") or {}).get("annotations") or {})}
         if notes:
@@ -277,21 +199,6 @@ class Core:
         self._put(PODS, {**old.item, "metadata": metadata, "spec": spec, "status": status}, call)
         return success(code=201)
 
-    @staticmethod
-    def _check_binding(pod: Target, old: Stored, wanted: Mapping[str, Any]) -> None:
-        bound = old.item["spec"].get("nodeName")
-        words = ""
-        if "deletionTimestamp" in old.item["metadata"]:
-            words = f"pod {pod.name} is being deleted, cannot be assigned to a host"
-        elif bound:
-            words = f'pod {pod.name} is already assigned to node "{bound}"'
-        elif wanted.get("uid") not in {None, "", old.item["metadata"]["uid"]}:
-            words = f"the UID in the precondition ({wanted['uid']}) does not match the UID in record"
-        elif wanted.get("resourceVersion") not in {None, "", str(old.version)}:
-            words = f"the ResourceVersion in the precondition ({wanted['resourceVersion']}) does not match"
-        if words:
-            raise conflict(PODS, pod.name, words, "binding")
-
     async def delete(self, target: Target, options: Mapping[str, Any], call: Call) -> Json:
         """Delete an object; a bound pod is only marked, until its kubelet deletes it without grace.
 
@@ -299,7 +206,7 @@ class Core:
             ApiError: 404, or 409 where a precondition does not hold.
         """
         old = self.get(target)
-        _check_deletion(target, old, options.get("preconditions") or {})
+        preconditions.check_deletion(target, old, options.get("preconditions") or {})
         request = Request("DELETE", target, call.user, old.item, call.dry_run)
         await self._admission.validate(request, None, call.warn)
         old = self.get(target)
@@ -338,7 +245,7 @@ def _read(target: Target, body: Json) -> Json:
         raise bad_request(
             f'{found[1]} in version "{found[0]}" cannot be handled as a {resource.kind}: unknown conversion'
         )
-    metadata = dict(body.get("metadata") or {})
+    metadata = _metadata(resource, body)
     if resource.namespaced:
         if metadata.get("namespace") not in {None, "", target.namespace}:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
@@ -346,29 +253,12 @@ def _read(target: Target, body: Json) -> Json:
     return {**body, "metadata": metadata}
 
 
-def _check_preconditions(target: Target, old: Stored, wanted: Mapping[str, Any], *, is_put: bool) -> None:
-    version = wanted.get("resourceVersion")
-    uid = wanted.get("uid")
-    known = old.item["metadata"]["uid"]
-    if is_put and not version and target.resource.needs_version:
-        fault = ("metadata.resourceVersion", "FieldValueInvalid", "Invalid value: 0x0: must be specified for an update")
-        raise invalid(target.resource, target.name, [fault], kind=target.resource.plural)
-    if version and version != str(old.version):
-        raise conflict(target.resource, target.name)
-    if uid and uid != known:
-        if is_put:
-            words = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}"
-            raise conflict(target.resource, target.name, words)
-        fault = ("metadata.uid", "FieldValueInvalid", f'Invalid value: "{uid}": field is immutable')
-        raise invalid(target.resource, target.name, [fault])
-
-
-def _check_deletion(target: Target, old: Stored, wanted: Mapping[str, Any]) -> None:
-    known = {"uid": ("UID", old.item["metadata"]["uid"]), "resourceVersion": ("ResourceVersion", str(old.version))}
-    for key, (name, value) in known.items():
-        if wanted.get(key) not in {None, value}:
-            words = f"the {name} in the precondition ({wanted[key]}) does not match the {name} in record ({value})"
-            raise precondition_failed(target.resource, target.name, words)
+def _metadata(resource: Resource, body: Mapping[str, Any]) -> Json:
+    metadata = body.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        found = f"{json.dumps(metadata)[:80]} is no object"
+        raise bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled: metadata: {found}')
+    return dict(metadata)
 
 
 def _typed(resource: Resource, item: Json) -> Json:

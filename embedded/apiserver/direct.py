@@ -70,37 +70,38 @@ class DirectClient(KubeClient):
         self, method: str, target: Target, query: Mapping[str, str], content: str, content_type: str
     ) -> Json:
         if method == "GET":
-            return _object(self._core.get(target)) if target.name else self._list(target, query)
+            return _object(target, self._core.get(target)) if target.name else self._list(target, query)
         call = Call(self._user, dry_run=query.get("dryRun") == "All")
         match method:
             case "POST" if target.subresource == "binding":
                 return await self._core.bind(target, json.loads(content), call)
             case "POST":
-                return _object(await self._core.create(target, json.loads(content), call))
+                return _object(target, await self._core.create(target, json.loads(content), call))
             case "PUT":
-                return _object((await self._core.replace(target, json.loads(content), call))[0])
+                return _object(target, (await self._core.replace(target, json.loads(content), call))[0])
             case "PATCH":
                 data = content.encode()
-                return _object(await self._core.patch(target, lambda old: patched(content_type, data, old), call))
+                changed = await self._core.patch(target, lambda old: patched(content_type, data, old), call)
+                return _object(target, changed)
             case _:
                 grace = query.get("gracePeriodSeconds")
                 options = {"gracePeriodSeconds": int(grace)} if grace is not None else {}
                 return await self._core.delete(target, options, call)
 
     def _list(self, target: Target, query: Mapping[str, str]) -> Json:
-        page = self._core.page(
+        page = self._core.lists.page(
             target,
             fields=query.get("fieldSelector", ""),
             limit=int(query.get("limit", "0")),
             token=query.get("continue", ""),
         )
         metadata = {"resourceVersion": str(page.version), "continue": page.token}
-        return {"metadata": metadata, "items": [_object(one) for one in page.items]}
+        return {"metadata": metadata, "items": [json.loads(b"{" + one.tail) for one in page.items]}
 
 
-def _object(stored: Stored) -> Json:
-    item: Json = json.loads(b"{" + stored.tail)
-    return item
+def _object(target: Target, stored: Stored) -> Json:
+    resource = target.resource
+    return {"kind": resource.kind, "apiVersion": resource.api_version, **json.loads(b"{" + stored.tail)}
 
 
 def _selector(fields: str, resource: Resource) -> Any:

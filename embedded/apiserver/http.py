@@ -8,7 +8,7 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from embedded.apiserver.core import Call, Core, Page
+from embedded.apiserver.core import Call, Core
 from embedded.apiserver.errors import (
     ApiError,
     bad_request,
@@ -17,6 +17,7 @@ from embedded.apiserver.errors import (
     unauthorized,
 )
 from embedded.apiserver.identity import Tokens
+from embedded.apiserver.pages import Page
 from embedded.apiserver.patches import patched
 from embedded.apiserver.resources import Resource, Target, UnknownPathError, UnknownResourceError, parse_path
 from embedded.apiserver.selectors import field_selector, field_terms, label_selector
@@ -92,7 +93,7 @@ async def _read(request: web.Request, target: Target) -> web.StreamResponse:
         return _object(target.resource, request.app[CORE].get(target))
     if request.query.get("watch") in {"1", "true"}:
         return await _watch(request, target)
-    page = request.app[CORE].page(
+    page = request.app[CORE].lists.page(
         target,
         at_least=_version_number(request.query.get("resourceVersion", "")),
         labels=request.query.get("labelSelector", ""),
@@ -127,7 +128,7 @@ async def _delete(request: web.Request, target: Target, call: Call) -> web.Respo
     if target.name:
         return web.json_response(await core.delete(target, options, call))
     labels, fields = (request.query.get(f"{kind}Selector", "") for kind in ("label", "field"))
-    page = core.page(target, labels=labels, fields=fields)
+    page = core.lists.page(target, labels=labels, fields=fields)
     for stored in page.items:
         metadata = stored.item["metadata"]
         one = Target(target.resource, metadata.get("namespace", ""), metadata["name"])

@@ -62,7 +62,7 @@ def defaulted(resource: Resource, item: Json) -> Json:
     default = _DEFAULTS.get(resource)
     try:
         return default(item) if default else item
-    except (AttributeError, TypeError, KeyError) as error:
+    except (AttributeError, TypeError, KeyError, ValueError) as error:
         message = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {error}'
         raise bad_request(message) from error
 

@@ -94,8 +94,8 @@ class ExtenderClient:
 
     def _arguments(self, pod: Json, nodes: Sequence[Json]) -> dict[str, Any]:
         if self._extender.caches_nodes:
-            return {"Pod": pod, "Nodes": None, "NodeNames": [node["metadata"]["name"] for node in nodes]}
-        return {"Pod": pod, "Nodes": {"metadata": {}, "items": list(nodes)}, "NodeNames": None}
+            return {"Pod": _untyped(pod), "Nodes": None, "NodeNames": [node["metadata"]["name"] for node in nodes]}
+        return {"Pod": _untyped(pod), "Nodes": {"metadata": {}, "items": list(map(_untyped, nodes))}, "NodeNames": None}
 
     async def _call(self, verb: str, body: Mapping[str, Any]) -> Any:
         if self._session is None:
@@ -108,3 +108,8 @@ class ExtenderClient:
                 return await response.json(content_type=None)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise ExtenderError(f"Post {url!r}: {type(error).__name__} {error}") from error
+
+
+def _untyped(item: Json) -> dict[str, Any]:
+    """Return an object without its kind and version, which Go's structs have forgotten when they are written."""
+    return {key: value for key, value in item.items() if key not in {"kind", "apiVersion"}}

@@ -146,8 +146,7 @@ class KubeScheduler:
     def _see_pods(self, update: listwatch.Snapshot | listwatch.Change) -> None:
         if isinstance(update, listwatch.Snapshot):
             uids = {PodRef.of(pod).uid for pod in update.items}
-            for uid in self._snapshot.uids() - uids:
-                self._snapshot.remove_pod(uid)
+            self._snapshot.keep_pods(uids)
             self._queue.keep(uids)
             for pod in update.items:
                 self._see_pod(pod)
@@ -174,8 +173,8 @@ class KubeScheduler:
 
     def _is_mine(self, pod: Json) -> bool:
         is_mine = (pod.get("spec") or {}).get("schedulerName") == self._config.name
-        uid = PodRef.of(pod).uid
-        return is_mine and "deletionTimestamp" not in pod["metadata"] and uid not in self._snapshot.uids()
+        is_new = not self._snapshot.has_pod(PodRef.of(pod).uid)
+        return is_mine and is_new and "deletionTimestamp" not in pod["metadata"]
 
 
 def _binding(ref: PodRef, node: str) -> dict[str, Any]:

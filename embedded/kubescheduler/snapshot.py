@@ -1,7 +1,7 @@
 """What the scheduler knows of nodes and pods, and which nodes have room for what it counts itself."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -103,9 +103,14 @@ class Snapshot:
         if node:
             self._used(node).subtract(amounts)
 
-    def uids(self) -> set[str]:
-        """Return the pods that are counted."""
-        return set(self._pods)
+    def has_pod(self, uid: str) -> bool:
+        """Return whether a pod is counted."""
+        return uid in self._pods
+
+    def keep_pods(self, uids: Collection[str]) -> None:
+        """Count no other pods any more than these."""
+        for uid in self._pods.keys() - set(uids):
+            self.remove_pod(uid)
 
     def wanted(self, pod: Json) -> dict[str, float]:
         """Return what a pod asks for and is counted."""

@@ -42,7 +42,7 @@ def test_colours_are_kept_and_told_apart() -> None:
     assert palette.style("a") == palette.style("a") != palette.style("b")
     (picture,) = gpus([NODE], placed(25, 50))
     strip = palette.strip(picture.owners, 304)
-    assert [(span.start, span.end) for span in strip.spans if span.style == palette.style("b-pod")][0] == (76, 77)
+    assert next((span.start, span.end) for span in strip.spans if span.style == palette.style("b-pod")) == (76, 77)
     assert legend([picture], palette).plain.split() == ["a-pod", "76", "CUs", "b-pod", "152", "CUs"]
 
 

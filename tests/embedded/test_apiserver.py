@@ -129,6 +129,31 @@ async def collect(stream: AsyncIterator[bytes]) -> list[bytes]:
     return [line async for line in stream]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"metadata": "x"},
+        {"metadata": {"name": 7}},
+        {"metadata": {"name": "a"}, "spec": "x"},
+        {"metadata": {"name": "a"}, "spec": {"containers": "x"}},
+        {"metadata": {"name": "a"}, "spec": {"containers": [7]}},
+        {"metadata": {"name": "a"}, "spec": {"containers": [{"resources": {"limits": [1]}}]}},
+        {"kind": [], "metadata": {"name": "a"}},
+        [],
+        "x",
+        None,
+    ],
+)
+async def test_bodies_of_the_wrong_shape_are_refused(body: object) -> None:
+    async with serving() as server, connected(server.url, "default", is_real=False, token=server.token(ADMIN)) as api:
+        answer = await api.post(api.path("pods"), json.dumps(body))
+        assert answer.status in {400, 422}, answer
+        await api.created(api.path("pods"), pod("there"))
+        if isinstance(body, dict):
+            answer = await api.patch(api.path("pods", "there"), body)
+            assert answer.status in {200, 400, 409, 422}, answer
+
+
 def test_a_store_counts_all_resources_together() -> None:
     store = Store()
     versions = [store.put(PODS, {"metadata": {"namespace": "n", "name": name}}).version for name in "ab"]

@@ -1,6 +1,8 @@
 """The kube-scheduler stand-in: what it counts, in which order it tries, and how it calls an extender."""
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,6 +81,18 @@ def test_a_finished_pod_takes_nothing() -> None:
     running = asks("one", "a", gpu=1)
     snapshot.set_pod(running)
     snapshot.set_pod({**running, "status": {"phase": "Succeeded"}})
+    assert not list(snapshot.nodes["a"].obstacles({"amd.com/gpu": 1}))
+
+
+def test_pods_that_are_gone_are_counted_no_more() -> None:
+    snapshot = Snapshot(frozenset())
+    snapshot.set_node(node("a", {"amd.com/gpu": "2"}))
+    for name in ("one", "two"):
+        snapshot.set_pod(asks(name, "a", gpu=1))
+    snapshot.keep_pods({PodRef.of(asks("one")).uid})
+    assert snapshot.has_pod(PodRef.of(asks("one")).uid)
+    assert not snapshot.has_pod(PodRef.of(asks("two")).uid)
+    assert list(snapshot.nodes["a"].obstacles({"amd.com/gpu": 2})) == ["Insufficient amd.com/gpu"]
     assert not list(snapshot.nodes["a"].obstacles({"amd.com/gpu": 1}))
 
 
@@ -169,6 +183,32 @@ async def test_nodes_are_sent_as_the_extender_wants_them(*, caches_nodes: bool) 
     assert body["Pod"]["metadata"]["name"] == "x"
     assert body["NodeNames"] == (["a", "b"] if caches_nodes else None)
     assert (body["Nodes"] is None) is caches_nodes
+
+
+RECORDED = Path(__file__).resolve().parents[1] / "scheduler/recorded"
+
+
+@pytest.fixture(params=["names-20", "names-35", "nodes-20", "nodes-35"])
+def recording(request: pytest.FixtureRequest) -> Json:
+    """What a real kube-scheduler of 1.20 or 1.35 and the extender said to each other."""
+    found: Json = json.loads((RECORDED / f"{request.param}.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize"])
+async def test_it_asks_what_a_real_kube_scheduler_asked(recording: Json, verb: str) -> None:
+    exchange = recording[verb]
+    asked = exchange["asked"]
+    caches_nodes = asked["Nodes"] is None
+    nodes = [node(name, {}) for name in asked["NodeNames"]] if caches_nodes else asked["Nodes"]["items"]
+    as_watched = {"kind": "Pod", "apiVersion": "v1", **asked["Pod"]}
+    runner, url, bodies = await answering(verb, exchange["answered"])
+    async with ExtenderClient(extender(url, caches_nodes=caches_nodes)) as client:
+        understood = await getattr(client, verb)(as_watched, nodes)
+    await runner.cleanup()
+    assert bodies == [asked]
+    if verb == "filter":
+        assert len(understood.names) + len(understood.failed) == len(nodes)
 
 
 async def test_scores_are_weighted_and_none_are_no_reason_to_stop() -> None:

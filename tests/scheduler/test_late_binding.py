@@ -26,7 +26,7 @@ EARLIER = '{"GPU-8e1bb56457addd1b":"200-275"}'
 
 
 class Api(StandInApi):
-    """Takes its time; `failing` is what it says to a Binding, `arrives` lets an earlier one, to this node, come in before a record."""
+    """Takes its time; `failing` is what it says to a Binding, `arrives` lets one to that node in before a record."""
 
     def __init__(self, *, failing: KubeError | None = None, arrives: str = "") -> None:
         super().__init__(random.Random(3), lambda _: None)  # noqa: S311 - to be repeated
