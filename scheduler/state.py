@@ -36,6 +36,7 @@ class ClusterState:
         self.touched: set[str] = set()
         self.snapshots: Counter[str] = Counter()
         self._nodes: dict[str, Json] = {}
+        self._locked: set[str] = set()
         self._pods: dict[str, Json] = {}
         self._pods_by_node: dict[str, dict[str, Json]] = defaultdict(dict)
         self._pods_by_namespace: dict[str, dict[str, Json]] = defaultdict(dict)
@@ -65,6 +66,7 @@ class ClusterState:
         if isinstance(update, Snapshot):
             self.touched.update(self._nodes)
             self._nodes = {_name(item): _slim_node(item) for item in update.items}
+            self._locked = {name for name, node in self._nodes.items() if NODE_LOCK in annotations(node)}
             self._usages.clear()
             self.touched.update(self._nodes)
         else:
@@ -151,7 +153,7 @@ class ClusterState:
 
     def locked_nodes(self) -> list[str]:
         """Return the names of the nodes that have a lock."""
-        return [name for name, node in self._nodes.items() if NODE_LOCK in annotations(node)]
+        return sorted(self._locked)
 
     def usages(self, node: str) -> Mapping[str, GpuUsage]:
         """Return the usage of a node's GPUs by device id; empty for a node without registered GPUs."""
@@ -187,8 +189,11 @@ class ClusterState:
     def _change_node(self, change: Change) -> None:
         name = _name(change.item)
         old = self._nodes.pop(name, None)
+        self._locked.discard(name)
         if change.kind != "DELETED":
             self._nodes[name] = _slim_node(change.item)
+            if NODE_LOCK in annotations(change.item):
+                self._locked.add(name)
         # Kubelets touch their node every few seconds: only what is counted by makes the count void.
         if _counted_by(old) != _counted_by(self._nodes.get(name)):
             self._usages.pop(name, None)

@@ -55,10 +55,14 @@ class WatchedCluster(RuleBasedStateMachine):
         self.state.see_nodes(Snapshot(()))
         self.state.see_pods(Snapshot(()))
 
-    @rule(name=st.sampled_from(NODES), register=st.sampled_from([None, "x", encode_register([MI300X]), encode_register([SMALL])]))  # fmt: skip  # noqa: E501
-    def node_changes(self, name: str, register: str | None) -> None:
+    @rule(
+        name=st.sampled_from(NODES),
+        register=st.sampled_from([None, "x", encode_register([MI300X]), encode_register([SMALL])]),
+        locked=st.booleans(),
+    )
+    def node_changes(self, name: str, register: str | None, *, locked: bool) -> None:
         kind = "MODIFIED" if name in self.nodes else "ADDED"
-        self.nodes[name] = node(name, register)
+        self.nodes[name] = node(name, register, **({NODE_LOCK: "held"} if locked else {}))
         self.state.see_nodes(Change(kind, self.nodes[name]))  # type: ignore[arg-type]
 
     @rule(name=st.sampled_from(NODES))
@@ -107,6 +111,11 @@ class WatchedCluster(RuleBasedStateMachine):
         assert not self.state.pods_of("other")
         limits = {name: found for name, item in self.quotas.items() if (found := read_quota(item))}
         assert {found.name: found for found in self.state.quotas("default")} == limits
+
+    @invariant()
+    def locks_are_those_of_the_nodes(self) -> None:
+        locked = [name for name, item in self.nodes.items() if NODE_LOCK in item["metadata"]["annotations"]]
+        assert self.state.locked_nodes() == sorted(locked)
 
     @invariant()
     def usage_is_a_recount(self) -> None:
