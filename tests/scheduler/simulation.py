@@ -33,6 +33,7 @@ SPACE = "default"
 DEVICES = (MI300X, replace(MI300X, id="GPU-0000000000000002", index=1))
 NODES = ("node-a", "node-b")
 BIND_TIMEOUT = 30.0
+LONGEST_LIFE = 300.0
 
 
 def check(api: StandInApi) -> None:
@@ -128,7 +129,8 @@ class Simulation:
     async def _life(self, name: str) -> None:
         """End a pod some time after it runs, or before."""
         path = paths.pod(SPACE, name)
-        await asyncio.sleep(self.random.expovariate(1 / 40))
+        # Not for ever: in the end no pod may be there any more.
+        await asyncio.sleep(min(LONGEST_LIFE, self.random.expovariate(1 / 40)))
         pod = self.api.objects[path]
         if self.random.random() < 0.5:
             self.api.put(path, {**pod, "status": {"phase": self.random.choice(["Succeeded", "Failed"])}})
