@@ -10,6 +10,26 @@
 /* Larger than any GPU; HIP compares it with the device's size before it does anything. */
 #define IMPOSSIBLE_SIZE ((size_t)1 << 60)
 
+enum { CAPTURE_RELAXED = 2 };
+
+/* In another mode an allocation spoils every capture of a stream that is going on, whichever thread's it is. */
+static bool exchange_capture_mode(struct hip_copy *hip, int *mode)
+{
+	return hip->real.hipThreadExchangeStreamCaptureMode &&
+	       hip->real.hipThreadExchangeStreamCaptureMode(mode) == HIP_SUCCESS;
+}
+
+static int ask_for_the_impossible(struct hip_copy *hip, void **address)
+{
+	int mode = CAPTURE_RELAXED;
+	bool exchanged = exchange_capture_mode(hip, &mode);
+	int code = hip->real.hipMalloc(address, IMPOSSIBLE_SIZE);
+
+	if (exchanged)
+		exchange_capture_mode(hip, &mode);
+	return code;
+}
+
 static int run_out_of_memory(struct hip_copy *hip, unsigned ordinal)
 {
 	void *address = NULL;
@@ -19,8 +39,7 @@ static int run_out_of_memory(struct hip_copy *hip, unsigned ordinal)
 
 	if (code != HIP_SUCCESS)
 		return code;
-	code = hip->real.hipMalloc(&address, IMPOSSIBLE_SIZE);
-
+	code = ask_for_the_impossible(hip, &address);
 	if (code != HIP_SUCCESS)
 		return code;
 	hip->real.hipFree(address);

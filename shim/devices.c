@@ -147,8 +147,6 @@ int devices_number(struct hip_copy *hip, unsigned ordinal)
 	number = id ? region_device(id) : -1;
 	if (number >= 0)
 		__atomic_store_n(known, (uint8_t)(number + 1), __ATOMIC_RELAXED);
-	else if (id)
-		LOG_WARN_ONCE(LOG_TEXT("too many GPUs to count their memory: some may not be allocated on"));
 	return number;
 }
 

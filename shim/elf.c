@@ -22,19 +22,46 @@ static uintptr_t absolute(uintptr_t base, uintptr_t value)
 	return value < base && value <= MOST_OFFSET ? base + value : value;
 }
 
-bool elf_is_named(const struct link_map *map, const char *stem)
+/* Behind the last slash. */
+static bool last_part_has(const char *path, const char *stem)
 {
-	const char *base = map->l_name;
+	const char *part = path;
 
-	for (const char *c = base; c && *c; c++) {
+	for (const char *c = path; *c; c++) {
 		if (*c == '/')
-			base = c + 1;
+			part = c + 1;
 	}
-	for (; base && *base; base++) {
-		if (text_starts_with(base, stem))
+	for (; *part; part++) {
+		if (text_starts_with(part, stem))
 			return true;
 	}
 	return false;
+}
+
+/* The name that the library was linked with, or NULL. */
+static const char *name_inside(const struct link_map *map)
+{
+	const char *names = NULL;
+	const ElfW(Dyn) *name = NULL;
+
+	for (const ElfW(Dyn) *entry = map->l_ld; entry && entry->d_tag != DT_NULL; entry++) {
+		if (entry->d_tag == DT_STRTAB)
+			names = (const char *)absolute(map->l_addr, entry->d_un.d_ptr);
+		else if (entry->d_tag == DT_SONAME)
+			name = entry;
+	}
+	return names && name ? names + name->d_un.d_val : NULL;
+}
+
+/* By its file, or else inside: it may have been opened by a link, or from memory (/proc/self/fd). */
+bool elf_is_named(const struct link_map *map, const char *stem)
+{
+	const char *inside;
+
+	if (map->l_name && last_part_has(map->l_name, stem))
+		return true;
+	inside = name_inside(map);
+	return inside && last_part_has(inside, stem);
 }
 
 static size_t count_by_gnu_hash(const uint32_t *table)

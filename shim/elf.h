@@ -29,7 +29,8 @@ struct elf_span {
 /* Where the function `name`, which now is at `real`, shall be bound instead; NULL leaves it alone. */
 typedef const void *(*elf_chooser)(void *context, const char *name, const void *real);
 
-/* Does its file's name contain the stem? A wheel may rename the file (libamdhip64-1a2b3c.so). */
+/* Does the name of its file, or the one inside (DT_SONAME), contain the stem? A wheel may rename both
+ * (libamdhip64-1a2b3c.so). */
 bool elf_is_named(const struct link_map *map, const char *stem);
 /* False when the object has no usable symbol table. */
 bool elf_open(const struct link_map *map, struct elf_image *image);

@@ -1,15 +1,15 @@
 /* See exec_start.h.
  *
  * All of this may run between vfork and exec, in memory shared with the parent: no lock, no allocation, and no system
- * call whose effect outlives the exec. The new environment is on the stack. Only an environment of thousands of
- * entries, which could be too much for the stack of a thread, is mapped. */
+ * call whose effect outlives the exec. The new environment is on the stack. Only an environment of many hundred
+ * entries, which could be too much for the smallest stack of a thread (16 KiB with its static TLS), is mapped. */
 #include "exec_start.h"
 
 #include "environ.h"
 #include "log.h"
 #include "sys.h"
 
-enum { MOST_ON_STACK = 32768, MOST_OF_ONE_WORD = 131072 };
+enum { MOST_ON_STACK = 6144, MOST_OF_ONE_WORD = 131072 };
 
 struct exec_real exec_real;
 

@@ -141,7 +141,8 @@ struct hip_nothing {};
 	    ARGUMENTS(pool, attribute, value))                                                                     \
 	ROW(hipMemPtrGetInfo, PARAMETERS(void *address, size_t *bytes), ARGUMENTS(address, bytes))                 \
 	ROW(hipStreamGetDevice, PARAMETERS(void *stream, int *device), ARGUMENTS(stream, device))                  \
-	ROW(hipStreamIsCapturing, PARAMETERS(void *stream, int *status), ARGUMENTS(stream, status))
+	ROW(hipStreamIsCapturing, PARAMETERS(void *stream, int *status), ARGUMENTS(stream, status))                \
+	ROW(hipThreadExchangeStreamCaptureMode, PARAMETERS(int *mode), ARGUMENTS(mode))
 
 enum hip_code { HIP_SUCCESS = 0, HIP_OUT_OF_MEMORY = 2, HIP_NO_DEVICE = 100, HIP_INVALID_DEVICE = 101 };
 enum { HIP_LOCATION_DEVICE = 1 };

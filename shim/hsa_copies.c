@@ -30,19 +30,26 @@ static const char *const hook_names[HOOK_COUNT] = {
 #undef HOOK_NAME
 };
 
-static bool is_runtime(const void *caller)
+/* The runtime hands out lists by calling the program back, and what a callback calls last returns to the runtime. It asks
+ * none of its own functions in this way, only the thunk's. */
+static bool calls_back(const struct hsa_copy *copy)
+{
+	return copy->real.hsa_iterate_agents;
+}
+
+static bool is_runtime(const struct hsa_copy *asked, const void *caller)
 {
 	for (int i = 0; i < COPY_COUNT; i++) {
 		if (copies[i].in_use && elf_span_covers(&copies[i].span, caller))
-			return true;
+			return &copies[i] != asked || !calls_back(asked);
 	}
 	return copies_cover(caller);
 }
 
 /* True when the call is the program's own; then nest_leave has to follow. */
-static bool enter(const void *caller)
+static bool enter(const struct hsa_copy *asked, const void *caller, const void *frame)
 {
-	return !is_runtime(caller) && nest_enter();
+	return !is_runtime(asked, caller) && nest_enter_from(frame);
 }
 
 #define ENTRY_POINT(index, name, parameters, arguments)                 \
@@ -51,7 +58,7 @@ static bool enter(const void *caller)
 		struct hsa_copy *hsa = &copies[index];                   \
 		int code;                                                \
                                                                          \
-		if (!enter(__builtin_return_address(0)))                 \
+		if (!enter(hsa, __builtin_return_address(0), __builtin_frame_address(0))) \
 			return hsa->real.name(arguments);                \
 		code = hook_##name(hsa, arguments);                      \
 		nest_leave();                                            \

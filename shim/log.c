@@ -1,6 +1,7 @@
 /* Formatting without stdio: see log.h. */
 #include "log.h"
 
+#include "signals.h"
 #include "sys.h"
 
 enum { LINE_SIZE = 512, STDERR = 2, DECIMAL_DIGITS = 20 };
@@ -46,6 +47,7 @@ static void add_number(struct line *line, uint64_t number)
 
 void log_parts(const struct log_part *parts, unsigned count)
 {
+	struct signals signals;
 	struct line line;
 
 	line.length = 0;
@@ -57,5 +59,7 @@ void log_parts(const struct log_part *parts, unsigned count)
 			add_number(&line, parts[i].number);
 	}
 	line.text[line.length++] = '\n';
+	signals_hold(&signals);
 	sys_write(STDERR, line.text, line.length);
+	signals_let_go(&signals);
 }

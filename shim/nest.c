@@ -1,8 +1,9 @@
 /* Marks in a table keyed by the thread pointer: see nest.h.
  *
- * The table is made of groups of one cache line. A mark goes to its thread's home group; when that is full, to any other
- * one, and the home group remembers how many of its marks are elsewhere. Usually one cache line is read. The marks are
- * wiped in a forked child, where a new thread may get the thread pointer of one that exists in the parent only. */
+ * The table is made of groups, whose marks fill one cache line. A mark goes to its thread's home group; when that is full,
+ * to any other one, and the home group remembers how many of its marks are elsewhere. Usually one cache line is searched.
+ * The marks are wiped in a forked child, where a new thread may get the thread pointer of one that exists in the parent
+ * only. */
 #include "nest.h"
 
 #include <stddef.h>
@@ -17,9 +18,17 @@
 #endif
 enum { GROUP_BITS = NEST_GROUP_BITS, GROUPS = 1 << GROUP_BITS, MARKS = 7 };
 
+/* Where a thread went into its outermost hook: the hook's frame, and what it returns to, which lies right above. */
+struct place {
+	const uintptr_t *frame;
+	uintptr_t back;
+};
+enum { BACK_IN_FRAME = 1 };
+
 struct group {
 	uintptr_t marks[MARKS]; /* a thread pointer, or 0 */
 	uint64_t elsewhere;     /* marks of threads at home here that lie in other groups */
+	struct place places[MARKS];
 } __attribute__((aligned(64)));
 
 static struct group *groups;
@@ -57,41 +66,66 @@ static uintptr_t *find(struct group *home, uintptr_t thread)
 	return mark;
 }
 
-static bool mark_in(struct group *group, uintptr_t thread)
+/* Only the thread itself looks at the place of its mark. */
+static struct place *place_of(const uintptr_t *mark)
+{
+	size_t index = ((uintptr_t)mark - (uintptr_t)groups) / sizeof(*groups);
+
+	return &groups[index].places[mark - groups[index].marks];
+}
+
+static void note(uintptr_t *mark, const uintptr_t *frame)
+{
+	*place_of(mark) = (struct place){frame, frame[BACK_IN_FRAME]};
+}
+
+/* Stacks grow down, so the frame of a hook that is still running lies above. */
+static bool is_alive(const struct place *place, const uintptr_t *frame)
+{
+	return place->frame > frame && place->frame[BACK_IN_FRAME] == place->back;
+}
+
+static bool mark_in(struct group *group, uintptr_t thread, const uintptr_t *frame)
 {
 	for (int i = 0; i < MARKS; i++) {
 		uintptr_t expected = 0;
 
 		if (__atomic_load_n(&group->marks[i], __ATOMIC_RELAXED) == 0 &&
 		    __atomic_compare_exchange_n(&group->marks[i], &expected, thread, false, __ATOMIC_RELAXED,
-						__ATOMIC_RELAXED))
+						__ATOMIC_RELAXED)) {
+			note(&group->marks[i], frame);
 			return true;
+		}
 	}
 	return false;
 }
 
 /* When thousands of threads are inside HIP at once the thread stays unmarked: its inner calls are then counted too,
  * which holds too much rather than too little. */
-static void set_mark(struct group *home, uintptr_t thread)
+static void set_mark(struct group *home, uintptr_t thread, const uintptr_t *frame)
 {
-	if (mark_in(home, thread))
+	if (mark_in(home, thread, frame))
 		return;
 	__atomic_fetch_add(&home->elsewhere, 1, __ATOMIC_RELAXED);
 	for (int i = 0; i < GROUPS; i++) {
-		if (&groups[i] != home && mark_in(&groups[i], thread))
+		if (&groups[i] != home && mark_in(&groups[i], thread, frame))
 			return;
 	}
 	__atomic_fetch_sub(&home->elsewhere, 1, __ATOMIC_RELAXED);
 }
 
-bool nest_enter(void)
+bool nest_enter_from(const void *frame)
 {
 	uintptr_t thread = arch_thread_pointer();
 	struct group *home = home_of(thread);
+	uintptr_t *mark = find(home, thread);
 
-	if (find(home, thread))
+	if (mark && is_alive(place_of(mark), frame))
 		return false;
-	set_mark(home, thread);
+	if (mark)
+		note(mark, frame);
+	else
+		set_mark(home, thread, frame);
 	return true;
 }
 

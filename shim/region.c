@@ -76,28 +76,33 @@ static bool forks_are_told(void)
 	return shared_wipes_on_fork(own, sizeof(*own));
 }
 
-static bool join_at(const char *path, bool forks)
+static enum joined join_at(const char *path, bool forks)
 {
-	const char *fault = *path ? region_file_join(&own->place, path, forks) : "is not known";
+	const char *fault = "is not known";
+	enum joined result = *path ? region_file_join(&own->place, path, forks, &fault) : NEVER_JOINED;
 
-	if (fault)
+	if (result == NEVER_JOINED)
 		LOG_WARN_ONCE(LOG_TEXT("memory cannot be counted in '"), LOG_TEXT(path), LOG_TEXT("', which "),
 			      LOG_TEXT(fault));
-	return !fault;
+	else if (result == JOINED_LATER)
+		LOG_WARN_ONCE(LOG_TEXT("no file descriptor is left to count memory with: nothing is allocated "
+				       "until there is one"));
+	return result;
 }
 
 /* Under the lock. */
 static void join(void)
 {
 	bool forks = forks_are_told();
+	enum joined result = *region_path ? join_at(region_path, forks) : NEVER_JOINED;
 
-	if (*region_path && join_at(region_path, forks))
-		return;
-	*region_path = '\0';
-	if (join_at(fallback_path, forks)) {
+	if (result == NEVER_JOINED) {
+		result = join_at(fallback_path, forks);
 		memcpy(region_path, fallback_path, sizeof(region_path));
-		return;
 	}
+	if (result != NEVER_JOINED)
+		return;
+	region_path[0] = '\0';
 	LOG_WARN_ONCE(LOG_TEXT("each process has the limit for itself, because they cannot be counted together"));
 	if (!region_file_private(&own->place))
 		own->place = (struct region_view){0};
@@ -152,6 +157,8 @@ int region_device(uint64_t id)
 		if (seen == id)
 			return i;
 	}
+	if (view)
+		LOG_WARN_ONCE(LOG_TEXT("too many GPUs to count their memory: some may not be allocated on"));
 	return -1;
 }
 

@@ -25,7 +25,8 @@ bool region_init(const char *folder);
 /* Where the file would be without such a folder: the containers of a pod share /dev/shm, but not their root. */
 bool region_default_path(char path[REGION_PATH_SIZE], const char *root);
 
-/* The number by which all processes know the GPU, whatever number it has for HIP; -1 when there are too many. */
+/* The number by which all processes know the GPU, whatever number it has for HIP; -1 when there are too many, or nothing
+ * can be counted now. */
 int region_device(uint64_t id);
 
 /* All of these are for this process; a forked child holds nothing. */

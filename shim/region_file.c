@@ -1,13 +1,14 @@
 /* Getting and judging slots: see region_file.h. */
 #include "region_file.h"
 
+#include "signals.h"
 #include "sys.h"
 
 #define MAGIC 0x3130757076646d61ULL /* "amdvpu01"; the digits are the version of the layout */
 
 enum { PATIENCE = 300, BAD_SLOT = -1 };
 
-enum occupied { OCCUPIED, BUSY, UNUSABLE };
+enum occupied { OCCUPIED, BUSY, NO_DESCRIPTOR, UNUSABLE };
 
 static bool header_is_valid(int fd)
 {
@@ -19,18 +20,29 @@ static bool header_is_valid(int fd)
 	       header.slot_count == REGION_SLOTS;
 }
 
+static bool refill(int fd)
+{
+	const struct region_header header = {.magic = MAGIC, .slot_count = REGION_SLOTS};
+	struct signals signals;
+	bool done;
+
+	signals_hold(&signals);
+	done = shared_refill(fd, sizeof(struct region)) == 0 &&
+	       shared_write(fd, &header, sizeof(header)) == (long)sizeof(header);
+	signals_let_go(&signals);
+	return done;
+}
+
 /* A new, damaged or foreign file is made anew, but only when nobody holds a slot: whoever has one has it mapped. */
 static enum occupied make_valid(int fd)
 {
-	const struct region_header header = {.magic = MAGIC, .slot_count = REGION_SLOTS};
 	enum occupied result = OCCUPIED;
 
 	if (header_is_valid(fd))
 		return OCCUPIED;
 	if (shared_lock(fd, LOCK_ALONE, 0, REGION_SLOTS) < 0)
 		return BUSY;
-	if (!header_is_valid(fd) && (shared_refill(fd, sizeof(struct region)) < 0 ||
-				     shared_write(fd, &header, sizeof(header)) != (long)sizeof(header)))
+	if (!header_is_valid(fd) && !refill(fd))
 		result = UNUSABLE;
 	shared_lock(fd, LOCK_NONE, 0, REGION_SLOTS);
 	return result;
@@ -123,18 +135,18 @@ static enum occupied occupy(struct region_view *view, int fd, bool forks, int *i
 
 /* On file systems that map another file in place of the opened one, such as overlayfs, the lock is gone with the
  * descriptor. */
-static bool lock_lasts(struct region_view *view, const char *path, int index)
+static enum occupied see_lock_last(const struct region_view *view, const char *path, int index)
 {
 	struct file_identity seen;
 	long fd = shared_open(path, false);
 	bool lasts = false;
 
 	if (fd < 0)
-		return false;
+		return shared_lacks_descriptor(fd) ? NO_DESCRIPTOR : UNUSABLE;
 	if (shared_identity((int)fd, "", &seen) && seen.device == view->file.device && seen.inode == view->file.inode)
 		lasts = shared_is_locked((int)fd, (uint64_t)index);
 	sys_close((int)fd);
-	return lasts;
+	return lasts ? OCCUPIED : UNUSABLE;
 }
 
 static enum occupied try_to_join(struct region_view *view, const char *path, bool forks, const char **fault)
@@ -145,34 +157,36 @@ static enum occupied try_to_join(struct region_view *view, const char *path, boo
 
 	*fault = "cannot be opened for writing";
 	if (fd < 0)
-		return UNUSABLE;
+		return shared_lacks_descriptor(fd) ? NO_DESCRIPTOR : UNUSABLE;
 	*fault = "is no file, or there is no room for it";
 	if (shared_identity((int)fd, "", &view->file) && view->file.is_regular)
 		result = occupy(view, (int)fd, forks, &index);
 	sys_close((int)fd);
-	if (result == OCCUPIED && !lock_lasts(view, path, index)) {
-		*fault = "has been replaced, or its file system does not keep locks";
+	if (result != OCCUPIED)
+		return result;
+	*fault = "has been replaced, or its file system does not keep locks";
+	result = see_lock_last(view, path, index);
+	if (result != OCCUPIED)
 		sys_munmap(view->region, sizeof(struct region));
-		return UNUSABLE;
-	}
 	return result;
 }
 
-const char *region_file_join(struct region_view *view, const char *path, bool forks)
+enum joined region_file_join(struct region_view *view, const char *path, bool forks, const char **fault)
 {
-	const char *fault;
+	enum occupied result = BUSY;
 
-	*view = (struct region_view){0};
-	for (int attempt = 0; attempt < PATIENCE; attempt++) {
-		enum occupied result = try_to_join(view, path, forks, &fault);
-
-		if (result == OCCUPIED)
-			return NULL;
-		if (result == UNUSABLE)
-			return fault;
-		shared_pause();
+	for (int attempt = 0; attempt < PATIENCE && result == BUSY; attempt++) {
+		*view = (struct region_view){0};
+		result = try_to_join(view, path, forks, fault);
+		if (result == BUSY)
+			shared_pause();
 	}
-	return "is damaged or of another version, and in use";
+	if (result == OCCUPIED)
+		return JOINED;
+	*view = (struct region_view){0};
+	if (result == BUSY)
+		*fault = "is damaged or of another version, and in use";
+	return result == NO_DESCRIPTOR ? JOINED_LATER : NEVER_JOINED;
 }
 
 bool region_file_private(struct region_view *view)

@@ -49,8 +49,9 @@ struct region_view {
 	struct file_identity file;
 };
 
-/* Why there is no shared region, as a text, or NULL. */
-const char *region_file_join(struct region_view *view, const char *path, bool forks);
+/* Later: this process has as many files open as it may. Never: `fault` says why. */
+enum joined { JOINED, JOINED_LATER, NEVER_JOINED };
+enum joined region_file_join(struct region_view *view, const char *path, bool forks, const char **fault);
 /* A region that no other process sees. */
 bool region_file_private(struct region_view *view);
 

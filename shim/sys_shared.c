@@ -11,7 +11,8 @@
 #include "sys.h"
 
 enum { MODE_OF_ALL = 0666, TYPE_OF_FILE = 0170000, REGULAR_FILE = 0100000 };
-enum { PAUSE_NANOSECONDS = 1000000, NO_SUCH_FILE = -2, FILE_EXISTS = -17, NOT_SUPPORTED = -95 };
+enum { PAUSE_NANOSECONDS = 1000000, NO_SUCH_FILE = -2, FILE_EXISTS = -17, TOO_MANY_OF_ALL = -23, TOO_MANY = -24,
+       NOT_SUPPORTED = -95 };
 
 static long call(long number, long a, long b, long c, long d)
 {
@@ -31,6 +32,11 @@ long shared_open(const char *path, bool create)
 	if (fd >= 0)
 		call(__NR_fchmod, fd, MODE_OF_ALL, 0, 0);
 	return fd == FILE_EXISTS ? call(__NR_openat, AT_FDCWD, (long)path, flags, 0) : fd;
+}
+
+bool shared_lacks_descriptor(long error)
+{
+	return error == TOO_MANY || error == TOO_MANY_OF_ALL;
 }
 
 bool shared_identity(int fd, const char *path, struct file_identity *identity)

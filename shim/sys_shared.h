@@ -20,6 +20,8 @@ struct file_identity {
 
 /* Opens for reading and writing and creates it if need be, for all users. A negative errno on failure. */
 long shared_open(const char *path, bool create);
+/* Did that fail because this process, or the whole system, has as many files open as it may? */
+bool shared_lacks_descriptor(long error);
 /* Of the open file, or with -1 of the path. */
 bool shared_identity(int fd, const char *path, struct file_identity *identity);
 long shared_read(int fd, void *buffer, size_t size);

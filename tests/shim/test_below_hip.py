@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.build import SHIM, compile_shim
+from tests.shim.build import HERE, SHIM, compile_linked, compile_shim
 from tests.shim.needs import need
 from tests.shim.running import Runner, new_region
 
@@ -48,6 +48,15 @@ def test_scene(build: Path, below: Path, scene: str) -> None:
     outcome = Runner(build).python("below", below, scene, limit="10m", env={"AMVGPU_HSA": "1"})
     assert outcome.line["told"] == EXPECTED[scene]
     assert outcome.stderr == ""
+
+
+def test_what_a_callback_takes_counts(run: Runner, run_bare: Runner, built: Path, below: Path) -> None:
+    """Its last call returns into the runtime, as the runtime's own calls do."""
+    runtime = below / "libhsa-runtime64.so.1"
+    flags = [f"-Wl,-rpath-link,{below}", "-foptimize-sibling-calls"]
+    lister = compile_linked(HERE / "programs" / "lister.c", built / "lister", runtime, flags)
+    assert run_bare(lister).line["taken"] is True
+    assert run(lister, limit="10m", env={"AMVGPU_HSA": "1"}).line == {"code": 0x1008, "taken": False}
 
 
 @pytest.mark.parametrize(

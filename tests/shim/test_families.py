@@ -40,6 +40,7 @@ EXPECTED: dict[str, Sequence[float]] = {
     "graph-nodes": [0, 0, 0, 4, OOM, 0, 0, 0, 0, 4, 0, 4, 0, 4, 0, 10],
     "capture": [0, 0, 0, OOM, 0, 4, 0, 4, 0, 10],
     "capture-spt": [0, 0, 0, OOM, 0, 4, 0, 4, 0, 10],
+    "beside-capture": [0, 0, 0, 0, OOM, 0, 0, 0],
     "pool-in-pieces": [0, 0, 0, 0, 0, 1, OOM, 0, 5, 0, 1],
     "foreign": [0, 0, 0, 0, 0, 6, 0, 0, 0, 6],
     "reset": [0, 0, 0, 0, 0, 0, 10, 0, 7],

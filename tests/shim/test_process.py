@@ -68,6 +68,16 @@ def test_the_race_is_seen_without_the_library(run_bare: Runner, program: Callabl
     assert free_for_all["peak"] > 1000 * MIB
 
 
+@pytest.mark.parametrize("way", ["jump", "exit", "cancel"])
+def test_a_hook_that_is_left_without_return_opens_no_way_past_the_limit(
+    run: Runner, run_bare: Runner, program: Callable[..., Path], way: str
+) -> None:
+    """The mark that the thread is inside a hook stays behind, there and for the next thread with that stack."""
+    jumps = program("jumps")
+    assert set(run(jumps, way, limit="10m").line["codes"]) == {OUT_OF_MEMORY}
+    assert set(run_bare(jumps, way).line["codes"]) == {OUT_OF_MEMORY}  # of the GPU
+
+
 def test_a_forked_child_holds_nothing_of_its_parent(run: Runner, program: Callable[..., Path]) -> None:
     child, parent = run(program("forks"), "once", limit="1000m").lines
     # The parent's memory is not the child's: to free it there credits nothing, though the stand-in does it.
@@ -126,10 +136,21 @@ def test_a_library_that_is_only_named_like_hip_is_left_alone(run: Runner, tmp_pa
     assert (outcome.line["results"], outcome.stderr) == ([777], "")
 
 
-def test_hip_under_another_name_is_left_alone(run: Runner, standin: Path, tmp_path: Path) -> None:
-    other = shutil.copy(standin, tmp_path / "libother.so")
-    outcome = run.python("script", other, f"malloc:{2 * MIB}", limit="1m")
+def test_hip_under_another_name_inside_and_outside_is_left_alone(run: Runner, tmp_path: Path) -> None:
+    outcome = run.python("script", copy_of_standin(tmp_path, "libother.so"), f"malloc:{2 * MIB}", limit="1m")
     assert outcome.line["results"] == [0]
+
+
+@pytest.mark.parametrize("way", ["copied", "linked", "in memory"])
+def test_hip_is_known_by_the_name_inside(run: Runner, standin: Path, tmp_path: Path, way: str) -> None:
+    other = tmp_path / "libother.so"
+    if way == "linked":
+        other.symlink_to(standin)
+    else:
+        shutil.copy(standin, other)
+    word = "load-from-memory" if way == "in memory" else "load"
+    outcome = run.python("script", standin, "close", f"{word}:{other}", f"malloc:{2 * MIB}", limit="1m")
+    assert outcome.line["results"] == [0, None, OUT_OF_MEMORY]
 
 
 @pytest.mark.parametrize("limit", ["16384m", "garbage", None])

@@ -12,7 +12,7 @@ import pytest
 from tests.shim.build import HERE, SHIM, compile_c
 from tests.shim.running import Outcome
 
-COMMON = ["log.c", "sys.c", "sys_shared.c"]
+COMMON = ["log.c", "signals.c", "sys.c", "sys_shared.c"]
 REGION = ["region.c", "region_file.c", *COMMON]
 LEDGER = ["ledger.c", "handles.c", *REGION]
 LIMIT = ["limit.c", "env.c", "environ.c", "environ_store.c", *COMMON]

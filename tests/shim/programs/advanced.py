@@ -112,6 +112,20 @@ def capture(scene: Scene, end: str = "hipStreamEndCapture") -> None:
     scene.left()
 
 
+def beside_capture(scene: Scene) -> None:
+    """Too much is asked for of another stream, which the capture has nothing to do with."""
+    captured = scene.make("hipStreamCreate")
+    other = scene.make("hipStreamCreate")
+    scene.call("hipStreamBeginCapture", captured, 0)
+    scene.make("hipMallocAsync", size(6), captured)
+    scene.make("hipMallocAsync", size(6), other)
+    graph = ctypes.c_void_p()
+    scene.call("hipStreamEndCapture", captured, ctypes.byref(graph))
+    mode = ctypes.c_int(2)
+    scene.call("hipThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    scene.told.append(mode.value)
+
+
 SCENES: Final[dict[str, Callable[[Scene], None]]] = {
     "virtual": virtual,
     "virtual-ranges": virtual_ranges,
@@ -120,5 +134,6 @@ SCENES: Final[dict[str, Callable[[Scene], None]]] = {
     "virtual-failure": virtual_failure,
     "graph-nodes": graph_nodes,
     "capture": capture,
+    "beside-capture": beside_capture,
     "capture-spt": lambda scene: capture(scene, "hipStreamEndCapture_spt"),
 }

@@ -4,10 +4,12 @@ malloc:N mallocasync:N mallocpitch:WxH memallocpitch:WxH free:I (what the I-th w
 release:I (not through HIP)
 set-device:N info total:N last-error
 properties:NAME mapped:PATH setenv:NAME=VALUE unsetenv:NAME load:PATH (from now on another library) close
+load-from-memory:PATH open-files:N (no more than that from now on)
 """
 
 import ctypes
 import os
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +51,10 @@ class Script:
             "unsetenv": os.environ.pop,
             "mapped": mapped,
             "load": self.load,
+            "load-from-memory": self.load_from_memory,
+            "open-files": lambda value: resource.setrlimit(
+                resource.RLIMIT_NOFILE, (int(value), resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+            ),
             "close": self.close,
         }
 
@@ -60,6 +66,12 @@ class Script:
     def load(self, path: str) -> None:
         """Go on with another library."""
         self.hip = Hip(path)
+
+    def load_from_memory(self, path: str) -> None:
+        """Go on with a copy that lies in no folder."""
+        copy = os.memfd_create("copy")
+        os.write(copy, Path(path).read_bytes())
+        self.load(f"/proc/self/fd/{copy}")
 
     def close(self, _: str) -> int:
         """Unload the library."""

@@ -31,6 +31,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct pool *defaults[MAX_DEVICES];
 static struct pool *pools;
 static struct piece *pieces;
+static struct stream *streams;
+static __thread int capture_mode; /* 0: global, 1: of this thread, 2: relaxed */
 
 static struct pool *new_pool(int device)
 {
@@ -229,6 +231,10 @@ PUBLIC hipError_t hipStreamCreate(struct stream **stream)
 {
 	*stream = calloc(1, sizeof(**stream));
 	(*stream)->device = current();
+	pthread_mutex_lock(&mutex);
+	(*stream)->next = streams;
+	streams = *stream;
+	pthread_mutex_unlock(&mutex);
 	return hipSuccess;
 }
 
@@ -236,6 +242,32 @@ PUBLIC hipError_t hipStreamGetDevice(struct stream *stream, int *device)
 {
 	*device = stream->device;
 	return hipSuccess;
+}
+
+PUBLIC hipError_t hipThreadExchangeStreamCaptureMode(int *mode)
+{
+	int before = capture_mode;
+
+	capture_mode = *mode;
+	*mode = before;
+	return hipSuccess;
+}
+
+bool captures_allow(void)
+{
+	bool allowed = true;
+
+	if (capture_mode == 2 || !__atomic_load_n(&streams, __ATOMIC_RELAXED))
+		return true;
+	pthread_mutex_lock(&mutex);
+	for (struct stream *stream = streams; stream; stream = stream->next) {
+		if (!stream->captured)
+			continue;
+		stream->spoilt = true;
+		allowed = false;
+	}
+	pthread_mutex_unlock(&mutex);
+	return allowed;
 }
 
 PUBLIC hipError_t hipStreamBeginCapture(struct stream *stream, int mode)
@@ -247,14 +279,19 @@ PUBLIC hipError_t hipStreamBeginCapture(struct stream *stream, int mode)
 
 PUBLIC hipError_t hipStreamIsCapturing(struct stream *stream, int *status)
 {
-	*status = stream && stream->captured ? 1 : 0;
+	*status = stream && stream->captured ? 1 + stream->spoilt : 0;
 	return hipSuccess;
 }
 
 PUBLIC hipError_t hipStreamEndCapture(struct stream *stream, struct graph **graph)
 {
-	*graph = stream->captured;
+	bool spoilt = stream->spoilt;
+
+	*graph = spoilt ? NULL : stream->captured;
 	stream->captured = NULL;
+	stream->spoilt = false;
+	if (spoilt)
+		return result(hipErrorStreamCaptureInvalidated);
 	return *graph ? hipSuccess : result(hipErrorUnknown);
 }
 

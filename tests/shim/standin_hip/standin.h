@@ -16,6 +16,8 @@ enum {
 	hipErrorNoDevice = 100,
 	hipErrorInvalidDevice = 101,
 	hipErrorNotFound = 500,
+	hipErrorStreamCaptureUnsupported = 900,
+	hipErrorStreamCaptureInvalidated = 901,
 	hipErrorUnknown = 999
 };
 
@@ -50,7 +52,11 @@ void reset_pools(int device);
 struct stream {
 	int device;
 	struct graph *captured; /* NULL: it is not captured */
+	bool spoilt;            /* what is captured is of no use any more */
+	struct stream *next;
 };
+/* False when this thread may not do such a thing while a stream is captured; then the capture is spoilt. */
+bool captures_allow(void);
 hipError_t add_memory_node(struct graph *graph, int device, size_t bytes, void **address);
 
 #pragma GCC visibility pop

@@ -48,6 +48,7 @@ static char *next_address;
 static char *end_address;
 static pthread_barrier_t meeting;
 static int meeting_size;
+static void (*visitor)(void);
 static __thread int current_device;
 static __thread unsigned asked;
 static __thread hipError_t last_error;
@@ -302,6 +303,12 @@ void standin_hip_meet(int threads)
 		pthread_barrier_init(&meeting, NULL, (unsigned)threads);
 }
 
+/* Not part of HIP: from now on every hipMalloc calls this, as if a signal came; NULL ends that. */
+void standin_hip_interrupt(void (*by)(void))
+{
+	visitor = by;
+}
+
 /* Asks hipMemGetInfo through the PLT whether there is room, and goes by the answer. */
 hipError_t hipMalloc(void **address, size_t bytes)
 {
@@ -314,8 +321,12 @@ hipError_t hipMalloc(void **address, size_t bytes)
 		*address = NULL;
 		return hipSuccess;
 	}
+	if (!captures_allow())
+		return result(hipErrorStreamCaptureUnsupported);
 	if (meeting_size)
 		pthread_barrier_wait(&meeting);
+	if (visitor)
+		visitor();
 	code = hipMemGetInfo(&available, NULL);
 	if (code == hipSuccess && bytes > available)
 		code = hipErrorOutOfMemory;
