@@ -150,7 +150,7 @@ class KubeClient:
             response = await self._request("GET", path, query=query, limits=limits)
             async with response, _hung_up(response):
                 await _raise_for_status(response, f"watch {path}")
-                async for line in response.content:
+                async for line in _lines(response.content):
                     event = _object(line)
                     if event.get("type") == "ERROR":
                         raise _error(event.get("object") or {}, f"watch {path}")
@@ -205,6 +205,23 @@ async def _configure(configuration: Any, kubeconfig: Path | None) -> None:
     await kubernetes_config.load_kube_config(
         config_file=str(kubeconfig), client_configuration=configuration, persist_config=False
     )
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Yield the lines of a stream, of any length.
+
+    aiohttp's own reader ends at 4 MiB with an error of no kind. A pod of 1 MiB, as anybody may create, is 6 MiB on the
+    wire if it is full of `<`, for each of which the API server writes six characters.
+    """
+    pieces: list[bytes] = []
+    async for chunk in content.iter_any():
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            yield b"".join((*pieces, end))
+            pieces.clear()
+        pieces.append(rest)
+    if any(pieces):
+        yield b"".join(pieces)
 
 
 def _object(content: bytes) -> Json:

@@ -11,12 +11,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kube.client import ExpiredError, Json, KubeClient, KubeError
+from kube.client import Json, KubeClient, KubeError, UnreachableError
 
 log = logging.getLogger(__name__)
 
 _FIRST_DELAY: Final = 0.2
 _LONGEST_DELAY: Final = 10.0
+_SHORTEST_WATCH: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +53,33 @@ async def list_watch(
         path: of the collection.
         field_selector: which of its objects, such as `metadata.name=node-a`.
     """
-    delay = _FIRST_DELAY
+    clock, delay = asyncio.get_running_loop().time, _FIRST_DELAY
     while True:
+        began = clock()
         try:
             items, version = await client.list(path, field_selector=field_selector)
             yield Snapshot(tuple(items), version)
-            delay = _FIRST_DELAY
             async with aclosing(_watch_from(client, path, version, field_selector)) as changes:
                 async for change in changes:
                     yield change
-        except ExpiredError:
-            continue
         except KubeError as error:
+            # A list that works says nothing of the watch: a server that refuses only that would be made to read the
+            # whole collection again and again.
+            if clock() - began > _LONGEST_DELAY:
+                delay = _FIRST_DELAY
             log.warning("watching %s failed, next try in %.1f s: %s", path, delay, error)
             await asyncio.sleep(delay)
             delay = min(delay * 2, _LONGEST_DELAY)
 
 
 async def _watch_from(client: KubeClient, path: str, version: str, field_selector: str) -> AsyncGenerator[Change, None]:
-    """Yield changes after a resource version, through as many streams as it takes; raise when one breaks."""
+    """Yield changes after a resource version, through as many streams as it takes; raise when one breaks.
+
+    One that says nothing and ends at once is broken too, or a server that is ending would be asked without a pause.
+    """
+    clock = asyncio.get_running_loop().time
     while True:
+        began, before = clock(), version
         stream = client.watch(path, resource_version=version, field_selector=field_selector)
         async with aclosing(stream) as events:
             async for event in events:
@@ -82,3 +90,5 @@ async def _watch_from(client: KubeClient, path: str, version: str, field_selecto
                         yield Change(kind, item)
                     case _:
                         pass  # a bookmark: only the version
+        if version == before and clock() - began < _SHORTEST_WATCH:
+            raise UnreachableError(f"watch {path}: ended at once")

@@ -86,8 +86,12 @@ class DeviceInfo:
 
 
 def clean_product(name: str) -> str:
-    """Return a product name with a blank for each separator of the pod annotations (`,`, `:` and `;`)."""
-    return _SEPARATORS.sub(" ", name).strip() or "AMD GPU"
+    """Return a product name with a blank for each separator of the pod annotations (`,`, `:` and `;`).
+
+    And for what cannot be shown: the name is a label of metrics, and part of Events.
+    """
+    shown = "".join(character if character.isprintable() else " " for character in name)
+    return _SEPARATORS.sub(" ", shown).strip() or "AMD GPU"
 
 
 def encode_register(devices: Sequence[DeviceInfo]) -> str:
@@ -140,8 +144,10 @@ def _from_json(entry: Mapping[str, object]) -> DeviceInfo:
     if not isinstance(custom, dict):
         raise RegisterError(f"custominfo: {custom!r}: must be an object")
     device_id = _text(entry, "id")
-    if not device_id or _SEPARATORS.search(device_id):
-        raise RegisterError(f"id: {device_id!r}: must be non-empty and without blanks and , : ;")
+    # An id must come back from the API server as it was written. Half a surrogate pair becomes another character there,
+    # and its pods would hold parts of a GPU that nobody has.
+    if not device_id or not device_id.isprintable() or _SEPARATORS.search(device_id):
+        raise RegisterError(f"id: {device_id!r}: must be non-empty and printable, without blanks and , : ;")
     return DeviceInfo(
         id=device_id,
         index=_number(entry, "index"),

@@ -12,6 +12,7 @@ from typing import Final
 _PARTS: Final = 3
 # Names of Kubernetes objects. Whoever may change nodes may write anything here, and it becomes part of a URL.
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+_YEARS: Final = (1970, 9000)
 CLOCK_SKEW: Final = timedelta(minutes=1)
 """How far the clocks of two machines may be apart: a lock has the scheduler's time, a pod the API server's."""
 
@@ -38,6 +39,13 @@ class NodeLock:
         """Return whether this pod is the holder; names are compared whole."""
         return (self.namespace, self.pod) == (namespace, pod)
 
+    def is_due(self, now: datetime, grace: timedelta) -> bool:
+        """Return whether the lock is older than a time of grace, or of a time to come, so that its age says nothing.
+
+        Such a lock is that of a clock that was wrong, and must not count until that time has come.
+        """
+        return not -CLOCK_SKEW <= now - self.since < grace
+
     def is_older_than(self, created: datetime) -> bool:
         """Return whether a pod of this name that was created then cannot be the holder: it came after the lock."""
         return self.since + CLOCK_SKEW < created
@@ -51,5 +59,8 @@ def decode_lock(value: str) -> NodeLock | None:
     try:
         since = datetime.fromisoformat(parts[0])
     except ValueError:
+        return None
+    # Others reckon with it, which must not end beyond what a time can be.
+    if not _YEARS[0] <= since.year < _YEARS[1]:
         return None
     return NodeLock(since if since.tzinfo else since.replace(tzinfo=UTC), parts[1], parts[2])

@@ -54,6 +54,8 @@ ENV_MEMORY_LIMIT: Final = "HIP_DEVICE_MEMORY_LIMIT"
 ENV_AUDIT: Final = "LD_AUDIT"
 ENV_TUNABLES: Final = "GLIBC_TUNABLES"
 ENV_REGION: Final = "AMVGPU_REGION"
+ENV_BELOW_HIP: Final = "AMVGPU_HSA"
+"""`1`: memory that programs take below HIP (OpenCL, OpenMP) counts as well."""
 STATIC_TLS_TUNABLE: Final = "glibc.rtld.optional_static_tls=16384"
 """An audit library leaves too little static TLS for a preloaded allocator such as jemalloc; this gives it back."""
 

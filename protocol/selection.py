@@ -10,10 +10,11 @@ case; ids match whole.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from protocol.devices import DeviceInfo
+from protocol.faults import Fault
 from protocol.policy import Policy
 
 USE_TYPE: Final = "amd.com/use-gputype"
@@ -23,6 +24,8 @@ NO_ID: Final = "amd.com/nouse-gpu-uuid"
 USE_INDEX: Final = "amd.com/gpu-index"
 _MUTEX: Final = "mutex"
 LISTS: Final = (USE_TYPE, NO_TYPE, USE_ID, NO_ID, USE_INDEX)
+MAX_LIST_LENGTH: Final = 16 * 1024
+"""Characters: some 400 ids. What a pod accepts is remembered, and an annotation may have 256 KiB."""
 NODE_POLICY: Final = "hami.io/node-scheduler-policy"
 GPU_POLICY: Final = "hami.io/gpu-scheduler-policy"
 
@@ -40,6 +43,9 @@ class Selection:
         unshared: only GPUs that no other pod holds a share of.
     """
 
+    # A user's annotation may name tens of thousands of types, and a cluster have as many GPUs, but of few products.
+    _of_products: dict[str, str] = field(default_factory=dict, compare=False, repr=False, kw_only=True)
+
     types: tuple[str, ...] | None = None
     no_types: tuple[str, ...] = ()
     ids: frozenset[str] | None = None
@@ -49,17 +55,24 @@ class Selection:
 
     def obstacle(self, device: DeviceInfo) -> str:
         """Return why the pod does not accept a GPU, or the empty string."""
-        product = device.product.upper()
-        if self.types is not None and not any(part in product for part in self.types):
-            return f"GPU type: {device.product} is not in {USE_TYPE}"
-        if any(part in product for part in self.no_types):
-            return f"GPU type: {device.product} is in {NO_TYPE}"
+        if device.product not in self._of_products:
+            self._of_products[device.product] = self._product_obstacle(device.product)
+        if self._of_products[device.product]:
+            return self._of_products[device.product]
         if self.ids is not None and device.id not in self.ids:
             return f"GPU is not in {USE_ID}"
         if device.id in self.no_ids:
             return f"GPU is in {NO_ID}"
         if self.indexes is not None and str(device.index) not in self.indexes:
             return f"GPU is not in {USE_INDEX}"
+        return ""
+
+    def _product_obstacle(self, product: str) -> str:
+        name = product.upper()
+        if self.types is not None and not any(part in name for part in self.types):
+            return f"GPU type: {product} is not in {USE_TYPE}"
+        if any(part in name for part in self.no_types):
+            return f"GPU type: {product} is in {NO_TYPE}"
         return ""
 
 
@@ -77,6 +90,16 @@ def read_selection(annotations: Mapping[str, str]) -> Selection:
         indexes=None if indexes is None else frozenset(indexes),
         unshared=_MUTEX in (_members(annotations, GPU_POLICY) or ()),
     )
+
+
+def selection_faults(annotations: Mapping[str, str]) -> list[Fault]:
+    """Return a fault for each of a pod's lists that is too long to be meant."""
+    expected = f"must have at most {MAX_LIST_LENGTH} characters"
+    return [
+        Fault(f"metadata.annotations[{key}]", annotations[key], expected)
+        for key in LISTS
+        if len(annotations.get(key, "")) > MAX_LIST_LENGTH
+    ]
 
 
 def read_policy(annotations: Mapping[str, str], key: str, default: Policy) -> Policy:

@@ -11,10 +11,12 @@ hold. The device plugin remembers, and says so in a JSON array on the Node objec
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeGuard
 
 from protocol.cuset import CuSetError, format_ids, parse_ids
 from protocol.pods import PodRef
+
+_MOST_MIB: Final = 2**31 - 1
 
 
 class SurvivorsError(ValueError):
@@ -100,9 +102,14 @@ def _survivor(entry: object) -> Survivor:
     return Survivor(PodRef(*map(str, names)), None if gpus is None else decode_parts(gpus))
 
 
+def _is_amount(value: object) -> TypeGuard[int]:
+    # More than this is not a number that anybody could reckon with.
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_MIB
+
+
 def _part(device_id: str, entry: object) -> Part:
     memory, cus = (entry.get("mem"), entry.get("cus")) if isinstance(entry, dict) else (None, None)
-    if not isinstance(memory, int) or isinstance(memory, bool) or memory < 0 or not isinstance(cus, str):
+    if not _is_amount(memory) or not isinstance(cus, str):
         raise SurvivorsError(
             f"gpus[{device_id!r}]: {str(entry)[:80]!r}: must have mem, a number of MiB, and cus, a list"
         )

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, Self
 
 from aiohttp import web
@@ -22,11 +23,13 @@ from protocol.placement import Refusal
 from protocol.pods import Json, PodRef
 from scheduler.binder import Binder, BindError, UnknownOutcomeError
 from scheduler.budget import Budget
+from scheduler.earlier import bound_soon
 from scheduler.events import About, Events
-from scheduler.fit import Fits, Scores, Verdict, less_queue
+from scheduler.fit import NOT_LOOKED_AT, Fits, Scores, Verdict, less_queue
 from scheduler.heartbeats import Heartbeats
 from scheduler.leader import Alone, Leadership
 from scheduler.metrics import Metrics
+from scheduler.nodelock import utc_now
 from scheduler.nominations import Nominations
 from scheduler.preempt import Preemption
 from scheduler.request import Policies, Request
@@ -70,6 +73,7 @@ class Extender:
     heartbeats: Heartbeats
     metrics: Metrics
     events: Events | None
+    now: Callable[[], datetime]
 
     @classmethod
     def of(
@@ -82,8 +86,21 @@ class Extender:
         heartbeats: Heartbeats | None = None,
         metrics: Metrics | None = None,
         events: Events | None = None,
+        now: Callable[[], datetime] = utc_now,
     ) -> Self:
-        """Return an extender on a watched cluster; `clock` gives monotonic seconds; alone it is active."""
+        """Return an extender on a watched cluster; alone it is active.
+
+        Args:
+            state: the watched cluster.
+            binder: binds to its nodes.
+            policies: preferences, for pods that do not name their own.
+            clock: monotonic seconds.
+            leadership: whether this replica decides.
+            heartbeats: of the device plugins.
+            metrics: are told of every call.
+            events: are told of binds that fail.
+            now: the wall clock.
+        """
         reservations = Reservations(state.usages, state.shows, clock)
         nominations = Nominations(state, policies)
         leadership = leadership or Alone()
@@ -100,6 +117,7 @@ class Extender:
             heartbeats=Heartbeats(clock) if heartbeats is None else heartbeats,
             metrics=metrics or Metrics(),
             events=events,
+            now=now,
         )
 
     async def filter(self, args: FilterArgs) -> dict[str, object]:
@@ -114,13 +132,22 @@ class Extender:
             return filter_error(str(error))
         if not request.asks:
             return filter_result(args, args.names, {}, {})
-        verdict = await self._verdict(request, args.names)
+        verdict = await self._verdict(request, args.names, bound_soon(args.pod, self.now()))
+        if verdict.unfinished:
+            # An error, as kube-scheduler comes back soon after one; a pod without a node may wait for minutes.
+            return filter_error(f"{NOT_LOOKED_AT.reason}; tried again from there")
         self._promise(request, verdict.fitting)
         log.info("filter pod=%s fitting=%d refused=%d", request.pod, len(verdict.fitting), len(verdict.refused))
         return filter_result(args, verdict.fitting, verdict.reasons(permanent=False), verdict.reasons(permanent=True))
 
-    async def _verdict(self, request: Request, names: Sequence[str]) -> Verdict:
-        """Judge, and judge again while all that stands between the pod and a node is a promise still open."""
+    async def _verdict(self, request: Request, names: Sequence[str], soon: str) -> Verdict:
+        """Judge, and judge again while all that stands between the pod and a node is a promise still open.
+
+        A pod that an earlier bind may yet bind to one of the nodes goes to no other, if there is room on that one.
+        """
+        if soon in names and self._judge(request, [soon]).fitting:
+            elsewhere = Refusal(f"pod may yet be bound to node {soon}")
+            return Verdict([soon], refused={name: elsewhere for name in names if name != soon})
         deadline = time.monotonic() + BIND_WITHIN
         while True:
             verdict = self._judge(request, names)
@@ -129,11 +156,19 @@ class Extender:
             await self.reservations.any_settled(but=request.pod.uid)
 
     def _judge(self, request: Request, names: Sequence[str]) -> Verdict:
+        self._forget_gone()
         refused = {name: refusal for name in names if (refusal := self.heartbeats.refusal(name))}
         refused.update(self.budget.refusals(request, names))
         verdict = self.fits.judge(request, [name for name in names if name not in refused])
         verdict.refused.update(refused)
         return verdict
+
+    def _forget_gone(self) -> None:
+        """Nodes come and go under new names all the time, and what is known of one may be 100 KiB."""
+        while self.state.gone:
+            node = self.state.gone.pop()
+            for memory in (self.fits, self.scores, self.reservations):
+                memory.forget(node)
 
     def _promise(self, request: Request, nodes: Sequence[str]) -> None:
         self.reservations.promise(request, frozenset(nodes), self.budget.cost(request, nodes))

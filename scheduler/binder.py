@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC
 from typing import Final
 
 from kube import paths
@@ -20,8 +21,9 @@ from protocol.names import ASSIGNED_NODE, ASSIGNED_TIME, BIND_PHASE, BIND_TIME, 
 from protocol.placement import Placement, Refusal
 from protocol.pods import Json, PodRef, node_name
 from protocol.usage import node_usage
+from scheduler.earlier import GRACE_SECONDS, bound_soon
 from scheduler.leader import Alone, Leadership
-from scheduler.nodelock import NodeLocks, clear_allocation, lock_of
+from scheduler.nodelock import Hold, NodeLocks, clear_allocation, lock_of
 from scheduler.openbinds import OpenBinds
 from scheduler.request import Policies, Request
 from scheduler.state import ClusterState, devices_of, survivors_of
@@ -99,12 +101,12 @@ class Binder:
             async with asyncio.timeout(self._wait_seconds) as limit, self._open.waiting(limit), queue:
                 if await self._is_bound(args):
                     return  # an earlier bind, whose answer was lost, did it
-                lock = await self._locks.acquire(args.node, args.namespace, args.name)
+                hold = await self._locks.acquire(args.node, args.namespace, args.name)
                 # From here on the way is short and must not be cut between its steps.
                 limit.reschedule(None)
                 self._locked(time.monotonic() - began)
                 self._open.wait_no_more(limit)
-                await self._bind_locked(args, lock, admit)
+                await self._bind_locked(args, hold, admit)
         except TimeoutError:
             raise BindError(self._why_not_in_time(args.node)) from None
         except KubeError as error:
@@ -117,16 +119,26 @@ class Binder:
     def _why_not_in_time(self, node: str) -> str:
         if self._open.closing:
             return "this replica of the extender is ending; try again"
-        holder = self._locks.watched_value(node) or "nobody"
-        return f"node {node} was not free within {self._wait_seconds:g} s; its lock: {holder}"
+        busy = f"node {node} was not free within {self._wait_seconds:g} s"
+        lock = self._locks.watched(node)
+        if lock is None:
+            return f"{busy}: it starts one GPU pod after the other, and others came first; tried again"
+        pod, since = f"{lock.namespace}/{lock.pod}", f"{lock.since.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        if self._state.find_pod(lock.namespace, lock.pod, node) is None:
+            return f"{busy}: pod {pod} is being bound to it since {since}; tried again"
+        return (
+            f"{busy}: it starts one GPU pod after the other, and pod {pod}, bound to it at {since}, still waits for "
+            f"its GPUs; tried again. If it stays so, see `kubectl -n {lock.namespace} describe pod {lock.pod}` and "
+            f"the device plugin on the node; deleting that pod frees the node"
+        )
 
-    async def _bind_locked(self, args: BindArgs, lock: NodeLock, admit: Admit) -> None:
+    async def _bind_locked(self, args: BindArgs, hold: Hold, admit: Admit) -> None:
         try:
-            await self._carry_out(args, lock, admit)
+            await self._carry_out(args, hold, admit)
         except UnknownOutcomeError:
             raise
         except (BindError, KubeError):
-            await self._undo(args, lock)
+            await self._undo(args, hold)
             raise
         log.info("bound pod=%s/%s uid=%s node=%s", args.namespace, args.name, args.uid, args.node)
 
@@ -134,7 +146,7 @@ class Binder:
         """Return whether the pod is bound to the node."""
         return node_name(await self._read_pod(args)) == args.node
 
-    async def _carry_out(self, args: BindArgs, lock: NodeLock, admit: Admit) -> None:
+    async def _carry_out(self, args: BindArgs, hold: Hold, admit: Admit) -> None:
         """Choose, record and bind, again whenever others changed the pod meanwhile, such as its status.
 
         Each time in this order: the pod, then the lock. Whoever takes the lock from a pod changes that pod afterwards,
@@ -145,8 +157,8 @@ class Binder:
             pod = await self._read_pod(args)
             if node_name(pod):
                 return  # a Binding of an earlier bind has arrived: the pod keeps what that one chose
-            request, node = self._request(pod), await self._locked_node(pod, args.node, lock)
-            placement = proven or await self._choose(request, node, admit)
+            request, node = self._request(pod), await self._locked_node(pod, args.node, hold.lock)
+            placement = proven or await self._choose(request, node, admit, surely=hold.inherited is not None)
             try:
                 recorded = await self._record(pod, placement, args.node)
                 proven = _placed(request, node, await self._pods_since(pod, recorded, args.node))
@@ -171,6 +183,12 @@ class Binder:
             raise BindError(f"pod {args.namespace}/{args.name} was replaced by another of its name")
         if node_name(pod) not in {"", args.node}:
             raise BindError(f"pod {args.namespace}/{args.name} is bound to node {node_name(pod)} already")
+        soon = bound_soon(pod, self._locks.now())
+        if soon not in {"", args.node}:
+            raise BindError(
+                f"pod {args.namespace}/{args.name} may yet be bound to node {soon}, as a bind to it has not come to an "
+                f"end; it can go elsewhere {GRACE_SECONDS:g} s after that began"
+            )
         return pod
 
     def _request(self, pod: Json) -> Request:
@@ -186,11 +204,20 @@ class Binder:
             raise BindError(f"node {name}: another bind has taken the lock over from pod {PodRef.of(pod)}")
         return node
 
-    async def _choose(self, request: Request, node: Json, admit: Admit) -> Placement:
-        """Choose from what the watch shows; where that has no room, from what the API server says."""
+    async def _choose(self, request: Request, node: Json, admit: Admit, *, surely: bool) -> Placement:
+        """Choose from what the watch shows; where that has no room, from what the API server says.
+
+        Args:
+            request: of the pod.
+            node: under the lock.
+            admit: see `bind`.
+            surely: only from what the API server says, as an earlier Binding may be on its way, with which the choice
+                counts as soon as it is recorded.
+        """
         name = node["metadata"]["name"]
-        with suppress(BindError):
-            return _placed(request, node, self._state.pods_on(name).values(), admit)
+        if not surely:
+            with suppress(BindError):
+                return _placed(request, node, self._state.pods_on(name).values(), admit)
         return _placed(request, node, await self._pods_of(name), admit)
 
     async def _pods_since(self, before: Json, recorded: Json, node: str) -> Iterable[Json]:
@@ -260,20 +287,27 @@ class Binder:
         except KubeError:
             return False
 
-    async def _undo(self, args: BindArgs, lock: NodeLock) -> None:
-        """Take the annotations and the lock back, before anybody else gets the node."""
+    async def _undo(self, args: BindArgs, hold: Hold) -> None:
+        """Take the annotations and the lock back, before anybody else gets the node.
+
+        Where an earlier bind of the pod held the lock both stay, for its Binding may be on its way.
+        """
         try:
-            for _ in range(_ATTEMPTS):
-                with suppress(ConflictError):
-                    if await self._clear(args, lock):
-                        await self._locks.release(args.node, lock)
-                    return
+            if hold.inherited is not None or await self._clear(args, hold.lock):
+                await self._locks.give_back(args.node, hold)
         except KubeError as error:
             # Not lost: a holder that is not bound gives way to the next pod by itself.
             log.warning("bind pod=%s/%s node=%s: its traces stay: %s", args.namespace, args.name, args.node, error)
 
     async def _clear(self, args: BindArgs, lock: NodeLock) -> bool:
-        """Take the annotations off the pod, and return whether the lock can go too.
+        """Take the annotations off the pod, and return whether the lock can go too."""
+        for _ in range(_ATTEMPTS):
+            with suppress(ConflictError):
+                return await self._clear_once(args, lock)
+        return False
+
+    async def _clear_once(self, args: BindArgs, lock: NodeLock) -> bool:
+        """Do so as long as the pod stays as it was read.
 
         Not when the pod is bound after all; and a lock that is another bind's, perhaps of the same pod, means that what
         the pod says is that one's as well. The pod is read first, see `_carry_out`.
@@ -284,6 +318,8 @@ class Binder:
             return True
         if PodRef.of(pod).uid != args.uid or node_name(pod) not in {"", args.node}:
             return True  # what it says now is another's choice, or that of its bind to another node
+        if bound_soon(pod, self._locks.now()) not in {"", args.node}:
+            return True
         if node_name(pod) or lock_of(await self._client.get(paths.node(args.node))) != lock:
             return False
         await clear_allocation(self._client, pod)

@@ -1,5 +1,6 @@
 """Which nodes have room for a pod, and how good each of them is: from usage to answers, no I/O."""
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,12 @@ _SHAPES_KEPT: Final = 64
 _NEARNESS: Final = 6
 """Of MAX_SCORE: more than half, so that no policy outweighs it."""
 T = TypeVar("T")
+JUDGE_SECONDS: Final = 1.0
+"""A pod of a hundred containers takes some 0.05 s on a node of many GPUs; meanwhile nobody else is answered, and the
+Lease is not renewed."""
+NOT_LOOKED_AT: Final = Refusal(
+    f"node not looked at: the pod's containers take longer than {JUDGE_SECONDS:g} s to place"
+)
 PROMISED: Final = Refusal("GPU room is promised to a pod that is being bound")
 
 
@@ -40,6 +47,11 @@ class Verdict:
     open: list[str] = field(default_factory=list)
     refused: dict[str, Refusal] = field(default_factory=dict)
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether no node has room as yet, and some were not looked at."""
+        return not self.fitting and not self.open and NOT_LOOKED_AT in self.refused.values()
+
     def reasons(self, *, permanent: bool) -> dict[str, str]:
         """Return the reasons by node of those that no other pod's end could help, or of the others."""
         refused = {**self.refused, **dict.fromkeys(self.open, PROMISED)}
@@ -50,24 +62,43 @@ class Fits:
     """Judges nodes, and remembers the answer for each shape of pod until a node's usage changes.
 
     A large cluster is asked about the same few shapes again and again, and between two pods only a few nodes change.
+
+    Args:
+        reservations: what is promised.
+        nominations: what is kept for pods that others are evicted for.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, reservations: Reservations, nominations: Nominations) -> None:
+    def __init__(
+        self, reservations: Reservations, nominations: Nominations, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
         self._reservations = reservations
         self._nominations = nominations
         self._known: OrderedDict[Hashable, _Answers] = OrderedDict()
 
+    def forget(self, node: str) -> None:
+        """Forget what was found about a node."""
+        for known in self._known.values():
+            known.pop(node, None)
+
     def judge(self, request: Request, nodes: Iterable[str]) -> Verdict:
         """Return which of the nodes have room for the pod.
+
+        Nodes that are not come to within JUDGE_SECONDS are refused for that. What was found is remembered, so the next
+        try gets further.
 
         Args:
             request: of the pod.
             nodes: names of the candidates.
         """
-        verdict = Verdict()
+        verdict, end = Verdict(), self._clock() + JUDGE_SECONDS
         room = self._reservations.room(but=request.pod.uid, beside=self._nominations.ahead_of(request))
         known = _of_shape(self._known, request.shape)
         for node in nodes:
+            if self._clock() > end:
+                verdict.refused[node] = NOT_LOOKED_AT
+                continue
             refusal = _refusal(known, request, node, room.sure(node))
             if refusal is None:
                 verdict.fitting.append(node)
@@ -112,6 +143,12 @@ class Scores:
         self._usages = usages
         self._loads: dict[str, tuple[Usages, float]] = {}
         self._near: OrderedDict[Hashable, dict[str, tuple[Usages, bool]]] = OrderedDict()
+
+    def forget(self, node: str) -> None:
+        """Forget what was found about a node."""
+        self._loads.pop(node, None)
+        for near in self._near.values():
+            near.pop(node, None)
 
     def score(self, node: str, request: Request) -> int:
         """Return a node's score for a pod."""

@@ -85,7 +85,9 @@ class Metrics:
             self._findings.labels(kind).set(findings.get(kind, 0))
 
     def summed(self, sums: Sums) -> None:
-        """Take note of what is held and free now."""
+        """Take note of what is held and free now; products that are not in it are gone."""
+        for gauge in (self._gpus, self._gpus_by_share, self._cus, self._memory):
+            gauge.clear()
         for product in {product for product, _ in sums}:
             for state in STATES:
                 self._gpus.labels(product, state).set(sums[product, state])

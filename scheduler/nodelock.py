@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final
@@ -30,7 +31,8 @@ UNBOUND_GRACE: Final = timedelta(seconds=30)
 """How long a pod may hold a lock without being bound: longer than kube-scheduler waits for a bind."""
 
 
-def _utc_now() -> datetime:
+def utc_now() -> datetime:
+    """Return the wall clock's time."""
     return datetime.now(UTC)
 
 
@@ -40,6 +42,20 @@ class _Free(Enum):
     NO = "its holder needs it"
     YES = "its holder is done with it, or there is none"
     VOIDED = "its holder was never bound and lost its claim, which is to be made sure of once more under the new lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A lock that was taken.
+
+    Attributes:
+        lock: as it was written.
+        inherited: the lock of an earlier bind of the same pod that it took the place of, None for none. That bind may
+            be dead, or its Binding still on its way: nothing may be undone that a bound pod would need.
+    """
+
+    lock: NodeLock
+    inherited: NodeLock | None = None
 
 
 class NodeLocks:
@@ -56,7 +72,7 @@ class NodeLocks:
         self,
         client: KubeClient,
         state: ClusterState,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = utc_now,
         *,
         released: Callable[[str, str], None] = lambda _node, _value: None,
     ) -> None:
@@ -65,11 +81,11 @@ class NodeLocks:
         self._released = released
         self.now = now
 
-    async def acquire(self, node: str, namespace: str, pod: str) -> NodeLock:
-        """Take the node's lock for a pod, waiting for its holder, and return it as it was written.
+    async def acquire(self, node: str, namespace: str, pod: str) -> Hold:
+        """Take the node's lock for a pod, waiting for its holder.
 
         Bound it with `asyncio.timeout`: it waits as long as the holder waits for Allocate. A lock that names the pod
-        already is taken over, as the bind that took it may be dead; it gets a later time, by which that one, should it
+        already is inherited, as the bind that took it may be dead; it gets a later time, by which that one, should it
         live, sees that it is not its own any more.
 
         Raises:
@@ -79,8 +95,8 @@ class NodeLocks:
             seen = self.watched_value(node)
             item = await self._client.get(paths.node(node))
             lock = lock_of(item)
-            free = _Free.YES
-            if lock is not None and not lock.held_by(namespace, pod):
+            free, inherited = _Free.YES, self._inherited(lock, namespace, pod)
+            if lock is not None and inherited is None:
                 try:
                     free = await self._is_free(node, lock)
                 except ConflictError:
@@ -90,15 +106,20 @@ class NodeLocks:
                 continue
             own = NodeLock(self._time_after(lock), namespace, pod)
             if await self._replace(item, free, own):
-                return own
+                return Hold(own, inherited)
 
-    async def release(self, node: str, own: NodeLock) -> None:
-        """Give a lock up if it is still this one.
+    def _inherited(self, lock: NodeLock | None, namespace: str, pod: str) -> NodeLock | None:
+        """Return the lock if it is the pod's own, and young enough for what its bind began to come true."""
+        own = lock is not None and lock.held_by(namespace, pod) and not lock.is_due(self.now(), UNBOUND_GRACE)
+        return lock if own else None
+
+    async def give_back(self, node: str, hold: Hold) -> None:
+        """Give a lock up if it is still this one; one that was inherited stays, as old as it was.
 
         Raises:
             KubeError: the API server could not be asked, or the node changes all the time.
         """
-        await self._exchange(node, own, None)
+        await self._exchange(node, hold.lock, hold.inherited)
 
     async def release_if_stale(self, node: str) -> bool:
         """Take the lock off a node if nobody needs it any more, and return whether it did.
@@ -175,7 +196,7 @@ class NodeLocks:
             return _Free.YES
         if not still_needs(lock, holder, node):
             return _Free.YES
-        if node_name(holder) or self.now() - lock.since < UNBOUND_GRACE:
+        if node_name(holder) or not lock.is_due(self.now(), UNBOUND_GRACE):
             return _Free.NO
         # The holder was never bound. Its claim is void from here on: a bind that is still under way carries the old
         # resource version, or looks at the lock again.
@@ -187,14 +208,18 @@ class NodeLocks:
         """Return the node's lock as the watch last showed it, the empty string for none."""
         return annotations(self._state.node(node) or {}).get(NODE_LOCK, "")
 
+    def watched(self, node: str) -> NodeLock | None:
+        """Return the node's lock as the watch last showed it."""
+        return decode_lock(self.watched_value(node))
+
     def seems_stale(self, node: str) -> bool:
         """Return whether, as far as the watch shows, the node's lock may not be needed any more."""
-        lock = decode_lock(self.watched_value(node))
+        lock = self.watched(node)
         if lock is None:
             return True
         holder = self._state.find_pod(lock.namespace, lock.pod, node)
         if holder is None:
-            return self.now() - lock.since > UNBOUND_GRACE  # deleted, or not bound
+            return lock.is_due(self.now(), UNBOUND_GRACE)  # deleted, or not bound
         return not still_needs(lock, holder, node)
 
     async def _wait_for_change(self, node: str, seen: str) -> None:

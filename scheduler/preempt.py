@@ -13,7 +13,8 @@ More important is, as to kube-scheduler, a pod of higher priority, then one that
 ending anyway is the least important.
 """
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any, Final
@@ -24,6 +25,7 @@ from protocol.names import RESOURCE_CORES, RESOURCE_MEMORY
 from protocol.pods import Json, is_ending, is_finished, priority
 from protocol.quantity import QuantityError, parse_quantity
 from protocol.usage import GpuUsage, charge_pod
+from scheduler.fit import JUDGE_SECONDS
 from scheduler.nominations import Nominations
 from scheduler.request import Request
 from scheduler.reservations import Reservations, Room
@@ -44,7 +46,14 @@ Usages = Mapping[str, GpuUsage]
 class Preemption:
     """Answers kube-scheduler's question whom to evict."""
 
-    def __init__(self, state: ClusterState, reservations: Reservations, nominations: Nominations) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        reservations: Reservations,
+        nominations: Nominations,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._state = state
         self._reservations = reservations
         self._nominations = nominations
@@ -53,15 +62,17 @@ class Preemption:
         """Return the victims by node; a node is left out if no eviction there helps.
 
         When one of the nodes has room by now without any victim, none is named at all: the pod only has to be
-        scheduled again.
+        scheduled again. Nodes that are not come to within JUDGE_SECONDS are left out.
 
         Args:
             request: of the pod, which asks for GPUs.
             args: what kube-scheduler asks.
         """
         room = self._reservations.room(but=request.pod.uid, beside=self._nominations.ahead_of(request))
-        chosen = {}
+        chosen, end = {}, self._clock() + JUDGE_SECONDS
         for node, named in args.victims.items():
+            if self._clock() > end:
+                break
             uids = self._on_node(request, args.pod, node, named.uids, room)
             if uids is None:
                 continue

@@ -4,11 +4,11 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from protocol.demand import ContainerDemand, read_demand
+from protocol.demand import ContainerDemand, DemandError, read_demand
 from protocol.placement import Placement, Refusal, numa_nodes, obstacle, place
 from protocol.pods import Json, PodRef, annotations, priority
 from protocol.policy import Policy
-from protocol.selection import GPU_POLICY, NODE_POLICY, Selection, read_policy, read_selection
+from protocol.selection import GPU_POLICY, NODE_POLICY, Selection, read_policy, read_selection, selection_faults
 from protocol.usage import GpuUsage
 from scheduler.quota import ScopeFacts
 
@@ -46,9 +46,12 @@ class Request:
         """Return a pod's request.
 
         Raises:
-            DemandError: its limits ask for what nobody can give.
+            DemandError: its limits ask for what nobody can give, or its annotations are too long.
         """
         notes = annotations(pod)
+        faults = selection_faults(notes)
+        if faults:
+            raise DemandError(faults)
         policies = Policies(
             node=read_policy(notes, NODE_POLICY, defaults.node), gpu=read_policy(notes, GPU_POLICY, defaults.gpu)
         )

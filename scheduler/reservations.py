@@ -11,7 +11,7 @@ A promise ends when the pod is seen on its node, when its bind fails, or when no
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -72,13 +72,18 @@ class Room:
         self, usages: Callable[[str], Usages], promises: tuple[Promise, ...], charged: dict[str, _Charged]
     ) -> None:
         self._usages = usages
-        self._promises = promises
         self._charged = charged
+        # Of a burst most promises are for one node: no other node must look at them.
+        self._decided: defaultdict[str, list[Promise]] = defaultdict(list)
+        self._open = [promise for promise in promises if len(promise.nodes) > 1]
+        for promise in promises:
+            if len(promise.nodes) == 1:
+                self._decided[next(iter(promise.nodes))].append(promise)
 
     def sure(self, node: str) -> Usages:
         """Return a node's usage with all that is promised on it, whether or not it will end there."""
         usages = self._usages(node)
-        promises = tuple(promise for promise in self._promises if node in promise.nodes)
+        promises = (*self._decided.get(node, ()), *(promise for promise in self._open if node in promise.nodes))
         if not promises or not usages:
             self._charged.pop(node, None)
             return usages
@@ -93,11 +98,11 @@ class Room:
 
     def likely_on(self, node: str, usages: Usages) -> Usages:
         """Return another usage of a node with what can end nowhere else than on this node."""
-        return _charge(usages, [promise for promise in self._promises if promise.nodes == {node}])
+        return _charge(usages, self._decided.get(node, ()))
 
     def undecided(self, node: str) -> bool:
         """Return whether a pod may yet end on this node or another."""
-        return any(node in promise.nodes and len(promise.nodes) > 1 for promise in self._promises)
+        return any(node in promise.nodes for promise in self._open)
 
 
 def _charge(usages: Usages, promises: Iterable[Promise]) -> Usages:
@@ -164,6 +169,10 @@ class Reservations:
         uids = {promise.request.pod.uid for promise in live}
         others = tuple(promise for promise in beside if promise.request.pod.uid not in uids)
         return Room(self._usages, (*live, *others), self._charged)
+
+    def forget(self, node: str) -> None:
+        """Forget what was counted of a node."""
+        self._charged.pop(node, None)
 
     def counts(self) -> dict[str, int]:
         """Return how many promises there are: `open` between several nodes, and `decided` for one."""

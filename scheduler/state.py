@@ -29,11 +29,13 @@ class ClusterState:
 
     Attributes:
         touched: nodes whose GPUs or pods changed since somebody took them out of here.
+        gone: nodes that were deleted since somebody took them out of here.
         snapshots: how often each collection was read anew, by path: at the start, and after each lost watch.
     """
 
     def __init__(self) -> None:
         self.touched: set[str] = set()
+        self.gone: set[str] = set()
         self.snapshots: Counter[str] = Counter()
         self._nodes: dict[str, Json] = {}
         self._locked: set[str] = set()
@@ -65,7 +67,8 @@ class ClusterState:
         """Take in what happened to the nodes."""
         if isinstance(update, Snapshot):
             self.touched.update(self._nodes)
-            self._nodes = {_name(item): _slim_node(item) for item in update.items}
+            before, self._nodes = self._nodes, {_name(item): _slim_node(item) for item in update.items}
+            self.gone.update(before.keys() - self._nodes.keys())
             self._locked = {name for name, node in self._nodes.items() if NODE_LOCK in annotations(node)}
             self._usages.clear()
             self.touched.update(self._nodes)
@@ -190,7 +193,9 @@ class ClusterState:
         name = _name(change.item)
         old = self._nodes.pop(name, None)
         self._locked.discard(name)
-        if change.kind != "DELETED":
+        if change.kind == "DELETED":
+            self.gone.add(name)
+        else:
             self._nodes[name] = _slim_node(change.item)
             if NODE_LOCK in annotations(change.item):
                 self._locked.add(name)

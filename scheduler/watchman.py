@@ -76,6 +76,7 @@ class Watchman:
             fresh.extend(finding for finding in self._inspect(node) if finding not in before)
             self._sum(node)
             await asyncio.sleep(0)  # a large cluster that was just read must not keep kube-scheduler waiting
+        self._total = +self._total  # without products that are gone
         self._metrics.summed(self._total)
         self._metrics.found(Counter(one.kind for findings in self._findings.values() for one in findings))
         self._tell(fresh)

@@ -18,7 +18,7 @@ from kube import paths
 from kube.client import KubeClient
 from protocol.devices import encode_register
 from protocol.names import ASSIGNED_NODE, CU_ALLOCATED, NODE_REGISTER, RESOURCE_GPU
-from protocol.pods import annotations, node_name
+from protocol.pods import PodRef, annotations, node_name
 from tests.cluster.availability import running_cluster
 from tests.cluster.binaries import RELEASES
 from tests.cluster.cluster import Cluster
@@ -182,13 +182,15 @@ async def test_what_users_read_of_a_pod_that_nobody_can_serve(world: World) -> N
 async def test_what_users_read_of_a_bind_that_fails(world: World) -> None:
     """A node that serves another pod for longer than a bind waits."""
     await world.create("first", pod_spec(container(gpu=1, gpumem=1024, gpucores=10)))
-    node = node_name(await world.bound("first"))
+    holder = await world.bound("first")
+    node, first = node_name(holder), PodRef.of(holder)
     # Nobody runs an Allocate here, so the first pod keeps its node's lock.
     pinned = {"nodeSelector": {"only": "here"}}
     await world.client.patch(paths.node(node), {"metadata": {"labels": {"only": "here"}}})
     await world.create("second", pod_spec(container(gpu=1, gpumem=1024, gpucores=10)) | pinned)
-    message = await world.event("second", "lock")
-    assert "first" in message, "who stands in the way"
+    message = await world.event("second", "was not free")
+    assert f"pod {first}, bound to it at 20" in message, "who stands in the way"
+    assert f"`kubectl -n {first.namespace} describe pod first`" in message, "what to do about it"
     failed = [one for one in world.tape.of("bind", "second") if one.answered["Error"]]
     assert failed
     assert any(one.answered["Error"] in message for one in failed)

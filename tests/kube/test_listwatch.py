@@ -2,15 +2,18 @@
 
 import asyncio
 import json
-from contextlib import aclosing
-from typing import Any
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
 
 from kube import listwatch, paths
+from kube.client import ExpiredError, KubeClient, KubeError, UnreachableError
 from kube.listwatch import Change, Snapshot, list_watch
 from tests.kube.conftest import Connect
+from tests.scheduler.virtual_time import run
 
 
 def named(name: str, version: str = "1") -> dict[str, Any]:
@@ -81,6 +84,53 @@ async def test_d3_an_ended_watch_goes_on_from_the_last_version_without_a_list(fa
     updates = await follow(faulty, script, 3)
     assert [type(update) for update in updates] == [Snapshot, Change, Change]
     assert script.watched_from == ["10", "15"]
+
+
+async def test_a_pod_of_many_megabytes_is_a_change_like_any_other(faulty: Connect) -> None:
+    """As a user makes one: a megabyte of `<` is six on the wire."""
+    huge = {**named("p", "11"), "spec": {"containers": [{"env": [{"name": "E", "value": "<" * 6_000_000}]}]}}
+    following = {"type": "MODIFIED", "object": named("p", "12")}
+    script = Script(lists=[[]], watches=[[{"type": "ADDED", "object": huge}, following, "stay"]])
+    _, first, second = await follow(faulty, script, 3)
+    assert first == Change("ADDED", huge)
+    assert second == Change("MODIFIED", named("p", "12"))
+
+
+class Refusing:
+    """A client whose lists work and whose watches do not; in virtual time, as the pauses are what is looked at."""
+
+    def __init__(self, refusal: KubeError | None) -> None:
+        self.refusal = refusal
+        self.calls: list[float] = []
+
+    async def list(self, _path: str, **_more: str) -> tuple[list[Any], str]:
+        return [], "10"
+
+    async def watch(self, _path: str, **_more: str) -> AsyncGenerator[dict[str, Any], None]:
+        self.calls.append(asyncio.get_running_loop().time())
+        if len(self.calls) > 1000:  # in virtual time a loop without a pause would never end
+            pytest.fail(f"{len(self.calls)} watches within {self.calls[-1]:g} s")
+        if self.refusal is not None:
+            raise self.refusal
+        return
+        yield {}
+
+
+@pytest.mark.parametrize(
+    "refusal", [ExpiredError("too old", status=410), KubeError("slow down", status=429), UnreachableError("cut"), None]
+)
+def test_a_server_that_refuses_only_watches_is_not_made_to_list_all_the_time(refusal: KubeError | None) -> None:
+    async def scenario() -> list[float]:
+        client = Refusing(refusal)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(100), aclosing(list_watch(cast("KubeClient", client), paths.PODS)) as updates:
+                async for _ in updates:
+                    pass
+        return client.calls
+
+    calls = run(scenario())
+    assert calls[1] <= 1, "one refusal means nothing"
+    assert len(calls) < 20
 
 
 async def test_d2_an_expired_watch_lists_again(faulty: Connect) -> None:

@@ -60,7 +60,8 @@ def test_what_hamis_plugin_writes_is_read() -> None:
     "text",
     ["", "Deleted_2026-01-01 00:00:00", "{}", "[1]", '[{"id":""}]', '[{"id":"a,b"}]', '[{"id":"a","devmem":"1"}]',
      '[{"id":"a","devcore":-1}]', '[{"id":"a","devcore":1025}]', '[{"id":"a","health":1}]', '[{"id":"a","index":true}]',
-     '[{"id":"a"},{"id":"a"}]', '[{"id":"a","custominfo":[1]}]', '[{"id":7}]', "[" * 100_000],
+     '[{"id":"a"},{"id":"a"}]', '[{"id":"a","custominfo":[1]}]', '[{"id":7}]', "[" * 100_000,
+     r'[{"id":"\ud800"}]', r'[{"id":"a\u0000"}]'],
 )  # fmt: skip
 def test_an_unreadable_registration_is_refused(text: str) -> None:
     with pytest.raises(RegisterError):
@@ -111,3 +112,8 @@ def test_hardware_that_nobody_knows_is_not_divided() -> None:
 def test_separators_leave_product_names() -> None:
     assert clean_product("AMD Instinct; MI300X:VF,") == "AMD Instinct MI300X VF"
     assert clean_product(",;:") == "AMD GPU"
+
+
+def test_what_cannot_be_shown_leaves_product_names() -> None:
+    (device,) = decode_register(r'[{"id":"a","type":"\ud800MI300X\u0000\u202eVF\n"}]')
+    assert device.product == "MI300X VF"

@@ -39,6 +39,14 @@ def test_b9_a_pod_that_came_after_the_lock_is_another_of_its_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("age", "due"), [(-3600, True), (-61, True), (-59, False), (0, False), (29, False), (30, True)]
+)
+def test_a_lock_of_a_time_to_come_is_due_like_one_that_is_too_old(age: int, *, due: bool) -> None:
+    lock, now = NodeLock(SINCE, "default", "a"), SINCE + timedelta(seconds=age)
+    assert lock.is_due(now, timedelta(seconds=30)) is due
+
+
+@pytest.mark.parametrize(
     "value",
     [
         "",
@@ -50,6 +58,8 @@ def test_b9_a_pod_that_came_after_the_lock_is_another_of_its_name() -> None:
         "2026-06-14T15:05:03Z,..,b",
         "2026-06-14T15:05:03Z,a,b/../c",
         "2026-06-14T15:05:03Z,A,b",
+        "9999-12-31T23:59:59Z,a,b",
+        "0001-01-01T00:00:00+23:59,a,b",
     ],
 )
 def test_b9_an_unreadable_lock_is_nobodys(value: str) -> None:

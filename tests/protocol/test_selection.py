@@ -1,5 +1,7 @@
 """A pod's wishes, as HAMi reads them."""
 
+from dataclasses import replace
+
 import pytest
 
 from protocol.demand import read_demand
@@ -9,6 +11,25 @@ from protocol.policy import Policy
 from protocol.selection import GPU_POLICY, read_policy, read_selection
 from protocol.usage import GpuUsage
 from tests.protocol.makers import MI210, MI300X, container, pod_spec
+
+
+def test_a_long_list_of_types_is_gone_through_once_for_a_product() -> None:
+    """256 KiB of them, on each of a cluster's GPUs, would keep the extender busy for minutes."""
+
+    class Counting(str):
+        __slots__ = ()
+        looked = 0
+
+        def upper(self) -> str:
+            Counting.looked += 1
+            return super().upper()
+
+    product = Counting(MI300X.product)
+    selection = read_selection({"amd.com/use-gputype": "x1,x2"})
+    gpus = [replace(MI300X, id=f"GPU-{number}", product=product) for number in range(100)]
+    assert {selection.obstacle(gpu) for gpu in gpus} == {f"GPU type: {MI300X.product} is not in amd.com/use-gputype"}
+    assert Counting.looked == 1
+    assert selection == read_selection({"amd.com/use-gputype": "x1,x2"}), "what is remembered is no part of it"
 
 
 @pytest.mark.parametrize(

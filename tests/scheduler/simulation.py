@@ -67,9 +67,9 @@ async def _forgotten(call: "asyncio.Task[dict[str, object]]") -> None:
 class Simulation:
     """One run; the same for the same seed."""
 
-    def __init__(self, seed: int, pods: int) -> None:
+    def __init__(self, seed: int, pods: int, *, before_1_23: bool = False) -> None:
         self.random = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
-        self.api = StandInApi(self.random, check)
+        self.api = StandInApi(self.random, check, before_1_23=before_1_23)
         self.count = pods
         self.pending: asyncio.Queue[str] = asyncio.Queue()
         self.extenders: dict[str, Extender] = {}
@@ -146,7 +146,7 @@ class Simulation:
             locks = NodeLocks(client, state, now)
             binder = Binder(client, state, locks, policies=Policies(), wait_seconds=20)
             tasks = [asyncio.create_task(state.run(client)), asyncio.create_task(keep_locks_tidy(state, locks))]
-            self.extenders[name] = Extender.of(state, binder, Policies(), loop.time)
+            self.extenders[name] = Extender.of(state, binder, Policies(), loop.time, now=now)
             try:
                 await asyncio.sleep(self.random.expovariate(1 / 30))
             finally:

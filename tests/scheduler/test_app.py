@@ -1,9 +1,11 @@
 """The extender's HTTP side: every answer has status 200 and the form of its verb, whatever was sent."""
 
+import gc
 import io
 import json
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ import yaml
 from aiohttp.test_utils import TestClient, TestServer
 
 from kube.client import KubeClient
-from kube.listwatch import Snapshot
+from kube.listwatch import Change, Snapshot
 from protocol.devices import encode_register
-from protocol.names import NODE_REGISTER
+from protocol.names import ASSIGNED_NODE, BIND_PHASE, BIND_TIME, NODE_REGISTER, PHASE_ALLOCATING
+from protocol.selection import LISTS
+from protocol.usage import GpuUsage
 from scheduler.app import Extender, make_app, make_health_app
 from scheduler.binder import Binder
 from scheduler.nodelock import NodeLocks
@@ -142,3 +146,46 @@ async def test_health_tells_life_from_readiness(extender: Extender, state: Clust
         sync(state)
         assert (await client.get("/readyz")).status == 200
         assert (await client.post("/bind", json={})).status == 404, "probes come from outside the pod"
+
+
+@pytest.mark.parametrize("key", LISTS)
+async def test_a_list_that_is_too_long_to_be_meant_is_refused_in_words(
+    client: Client, state: ClusterState, key: str
+) -> None:
+    """64 pods with 256 KiB of ids each took half a GiB, as what was found for them is remembered."""
+    sync(state)
+    notes = {key: ",".join(f"GPU-{number}" for number in range(5000))}
+    asked = {**POD, "metadata": {**POD["metadata"], "annotations": notes}}
+    result = await answer(client, "/filter", {"Pod": asked, "NodeNames": ["node-a"]})
+    assert result["Error"].startswith(f'metadata.annotations[{key}]: Invalid value: "GPU-0,')
+    assert result["Error"].endswith("must have at most 16384 characters")
+    assert len(result["Error"]) < 300
+
+
+async def test_nothing_is_kept_of_a_node_that_is_gone(client: Client, state: ClusterState) -> None:
+    """Nodes come and go under new names every day; what is found of each is remembered for 64 shapes of pods."""
+    sync(state)
+    register = encode_register([replace(MI300X, id="GPU-spot")])
+    node = {"metadata": {"name": "spot", "annotations": {NODE_REGISTER: register}}}
+    for end in (Change("DELETED", node), Snapshot(())):
+        state.see_nodes(Change("ADDED", node))
+        asked = {"Pod": POD, "NodeNames": ["node-a", "spot"]}
+        assert "spot" in (await answer(client, "/filter", asked))["NodeNames"]
+        await answer(client, "/prioritize", asked)
+        state.see_nodes(end)
+        await answer(client, "/filter", {"Pod": POD, "NodeNames": ["node-a"]})
+        kept = [one for one in gc.get_objects() if isinstance(one, GpuUsage) and one.device.id == "GPU-spot"]
+        assert kept == []
+
+
+async def test_a_pod_that_an_earlier_bind_may_yet_bind_is_offered_that_node_alone(
+    client: Client, state: ClusterState
+) -> None:
+    sync(state)
+    node = {"metadata": {"name": "node-b", "annotations": {NODE_REGISTER: encode_register([MI300X])}}}
+    state.see_nodes(Change("ADDED", node))
+    notes = {ASSIGNED_NODE: "node-b", BIND_PHASE: PHASE_ALLOCATING, BIND_TIME: str(int(time.time()))}
+    asked = {**POD, "metadata": {**POD["metadata"], "annotations": notes}}
+    result = await answer(client, "/filter", {"Pod": asked, "NodeNames": ["node-a", "node-b"]})
+    assert result["NodeNames"] == ["node-b"]
+    assert result["FailedNodes"] == {"node-a": "pod may yet be bound to node node-b"}

@@ -9,9 +9,10 @@ import pytest
 from kube.listwatch import Change, Snapshot
 from protocol.devices import encode_register
 from protocol.names import NODE_REGISTER
+from protocol.placement import Refusal
 from protocol.policy import Policy
 from protocol.usage import GpuUsage
-from scheduler.fit import Fits, Scores, less_queue
+from scheduler.fit import JUDGE_SECONDS, NOT_LOOKED_AT, Fits, Scores, less_queue
 from scheduler.nominations import Nominations
 from scheduler.request import Policies, Request
 from scheduler.reservations import Reservations
@@ -48,6 +49,25 @@ def test_every_refused_node_has_its_reason() -> None:
         "none": "node has no registered AMD GPU",
         "small": "GPU memory: 1024 MiB in all, 8192 asked",
     }
+
+
+def test_a_pod_that_takes_long_to_place_is_judged_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred containers on thousands of nodes would keep everybody else, and the Lease, waiting for minutes."""
+    took, obstacle = 0.0, Request.obstacle
+
+    def slow(request: Request, usages: Mapping[str, GpuUsage]) -> Refusal | None:
+        nonlocal took
+        took += JUDGE_SECONDS / 4
+        return obstacle(request, usages)
+
+    monkeypatch.setattr(Request, "obstacle", slow)
+    nodes = {f"n{number}": FULL for number in range(12)} | {"last": EMPTY}
+    fits = Fits(Reservations(nodes.__getitem__, lambda _: False), NOBODY_NOMINATED, lambda: took)
+    verdicts = [fits.judge(asking(60, 8192), nodes) for _ in range(3)]
+    assert [verdict.unfinished for verdict in verdicts] == [True, True, False]
+    assert list(verdicts[0].refused.values()).count(NOT_LOOKED_AT) == len(nodes) - 5
+    assert verdicts[-1].fitting == ["last"]
+    assert took < 4 * JUDGE_SECONDS, "what was found is not looked for again"
 
 
 def test_b2_one_node_that_cannot_be_read_stops_no_other() -> None:

@@ -60,13 +60,50 @@ def test_the_claim_of_a_pod_that_was_never_bound_is_void_before_its_lock_goes_on
     before = dict(world.api.objects[paths.pod("default", "old")]["metadata"])
 
     async def scenario() -> NodeLock:
-        return await world.locks().acquire("node-a", "default", "new")
+        return (await world.locks().acquire("node-a", "default", "new")).lock
 
     own = run(scenario())
     assert lock_of(world.api.objects[NODE]) == own
     after = world.api.objects[paths.pod("default", "old")]["metadata"]
     assert set(after["annotations"]) == {ASSIGNED_TIME}
     assert after["resourceVersion"] != before["resourceVersion"], "a bind that is under way must not go through"
+
+
+def test_a_lock_from_a_clock_that_was_far_ahead_binds_nobody() -> None:
+    world = World(comes_back=False)
+    ahead = NodeLock(EPOCH + timedelta(days=365), "default", "old")
+    world.api.put(NODE, {"metadata": {"name": "node-a", "annotations": {NODE_LOCK: ahead.encode()}}})
+
+    async def scenario() -> None:
+        async with asyncio.timeout(10):
+            await world.locks().acquire("node-a", "default", "new")
+
+    run(scenario())
+
+
+def test_a_lock_of_the_same_pod_that_is_too_old_is_not_inherited() -> None:
+    world = World(comes_back=False)
+
+    async def scenario() -> NodeLock | None:
+        return (await world.locks().acquire("node-a", "default", "old")).inherited
+
+    assert run(scenario()) is None
+    assert set(annotations(world.api.objects[paths.pod("default", "old")])) == {ASSIGNED_TIME}, "its claim is void"
+
+
+def test_an_inherited_lock_is_given_back_as_old_as_it_was() -> None:
+    world = World(comes_back=False)
+    young = NodeLock(EPOCH - timedelta(seconds=10), "default", "new")
+    world.api.put(NODE, {"metadata": {"name": "node-a", "annotations": {NODE_LOCK: young.encode()}}})
+
+    async def scenario() -> None:
+        locks = world.locks()
+        hold = await locks.acquire("node-a", "default", "new")
+        assert hold.lock != hold.inherited == young
+        await locks.give_back("node-a", hold)
+
+    run(scenario())
+    assert lock_of(world.api.objects[NODE]) == young
 
 
 def test_a_lock_is_given_back_to_a_pod_that_was_bound_between_the_two_looks() -> None:
@@ -89,8 +126,9 @@ def test_a_lock_of_the_same_pod_is_taken_again_with_another_time() -> None:
         locks: list[Any] = [world.locks(), world.locks()]
         first = await locks[0].acquire("node-a", "default", "new")
         second = await locks[1].acquire("node-a", "default", "new")
-        await locks[0].release("node-a", first)  # not its own any more
-        return [first, second]
+        await locks[0].give_back("node-a", first)  # not its own any more
+        assert second.inherited == first.lock
+        return [first.lock, second.lock]
 
     first, second = run(scenario())
     assert first != second

@@ -1,7 +1,7 @@
 """Whom a pod of higher priority displaces, through HTTP as kube-scheduler asks."""
 
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,10 +14,12 @@ from kube.client import KubeClient
 from kube.listwatch import Change, Snapshot
 from protocol.devices import encode_register
 from protocol.names import NODE_REGISTER
-from protocol.placement import Placement
+from protocol.placement import Placement, Refusal
 from protocol.pods import PodRef
+from protocol.usage import GpuUsage
 from scheduler.app import Extender, make_app
 from scheduler.binder import Binder
+from scheduler.fit import JUDGE_SECONDS
 from scheduler.nodelock import NodeLocks
 from scheduler.nominations import Nominations
 from scheduler.preempt import Preemption
@@ -128,6 +130,26 @@ async def test_the_lowest_priority_goes_and_no_more_than_needed(world: World, cl
     assert await ask(client, wanting(10, gpu=1, gpumem=1, gpucores=50)) == ["low"]
     assert await ask(client, wanting(10, gpu=1, gpumem=1, gpucores=70)) == ["mid", "low"]
     assert await ask(client, wanting(10, gpu=2, gpumem=1, gpucores=50)) == ["much", "low"]
+
+
+async def test_nodes_that_would_take_too_long_are_left_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else is answered meanwhile, and the Lease is not renewed."""
+    world.run([*tenants(("low", FIRST, 100, 1), ("next", SECOND, 100, 1))])
+    took, obstacle = 0.0, Request.obstacle
+
+    def slow(request: Request, usages: Mapping[str, GpuUsage]) -> Refusal | None:
+        nonlocal took
+        took += JUDGE_SECONDS
+        return obstacle(request, usages)
+
+    monkeypatch.setattr(Request, "obstacle", slow)
+    preemption = Preemption(
+        world.state, world.extender.reservations, Nominations(world.state, Policies()), lambda: took
+    )
+    victims = dict.fromkeys([NODE, *(f"other-{number}" for number in range(100))], Victims(()))
+    request = Request.of(wanting(10, gpu=1, gpumem=1, gpucores=50), Policies())
+    assert set(preemption.victims(request, PreemptArgs({}, victims))) == {NODE}
+    assert took < 10 * JUDGE_SECONDS
 
 
 async def test_pods_of_the_same_or_higher_priority_stay(world: World, client: Client) -> None:

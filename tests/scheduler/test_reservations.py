@@ -57,6 +57,27 @@ def cluster() -> Cluster:
     return Cluster()
 
 
+def test_a_node_is_asked_only_about_promises_that_may_end_there() -> None:
+    """In a burst hundreds of binds wait for some node; a cluster has thousands of others."""
+    looked: list[str] = []
+
+    class Nodes(frozenset[str]):
+        def __contains__(self, node: object) -> bool:
+            looked.append(str(node))
+            return super().__contains__(node)
+
+    state = Reservations(lambda _: {MI300X.id: GpuUsage(MI300X)}, lambda _: False)
+    for number in range(100):
+        request = Request.of(pod(f"p{number}", pod_spec(container(gpu=1, gpucores=3)), {}), Policies())
+        state.promise(request, Nodes([f"n{number}"]))
+    room = state.room()
+    for number in range(100, 200):
+        room.sure(f"n{number}")
+        room.undecided(f"n{number}")
+    assert looked == []
+    assert room.sure("n3")[MI300X.id].cus
+
+
 def test_b6_room_is_not_promised_twice(cluster: Cluster) -> None:
     assert cluster.filter("first", 60, "a").fitting == ["a"]
     second = cluster.filter("second", 60, "a")

@@ -12,10 +12,11 @@ CALLS = int(os.environ.get("SIMULATED_CALLS", "8000"))
 PODS = 120
 
 
-def test_no_cu_is_held_twice_and_nothing_is_left_over() -> None:
+@pytest.mark.parametrize("before_1_23", [False, True])
+def test_no_cu_is_held_twice_and_nothing_is_left_over(*, before_1_23: bool) -> None:
     calls = seed = bound = 0
     while calls < CALLS:
-        simulation = Simulation(seed, PODS)
+        simulation = Simulation(seed, PODS, before_1_23=before_1_23)
         try:
             run(simulation.run())
         except BaseException as error:

@@ -96,6 +96,15 @@ async def test_the_sums_follow_the_cluster(world: World) -> None:
     assert world.values()[f'gpus_by_free_compute_units{{free="100%",{PRODUCT}}}'] == 1
 
 
+async def test_a_product_that_is_gone_leaves_the_metrics(world: World) -> None:
+    for number in range(50):
+        world.state.see_nodes(Snapshot((node("node-a", replace(MI300X, product=f"Product {number}")),)))
+        await world.watchman.look()
+    text = world.metrics.render().decode()
+    assert "Product 49" in text
+    assert "Product 48" not in text
+
+
 async def test_only_nodes_that_changed_are_looked_at(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.watchman.look()
     looked: list[str] = []
