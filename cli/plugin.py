@@ -57,6 +57,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="let the container runtime add the devices, by a CDI spec in this folder (%(const)s if none is named)",
     )
     parser.add_argument(
+        "--hsa",
+        action="store_true",
+        help="count memory that programs take below HIP too: OpenCL, OpenMP offload (AMVGPU_HSA=1 in containers)",
+    )
+    parser.add_argument(
         "--require-audit",
         action="store_true",
         help="kill programs that use a GPU without the audit library (static, musl); needs the host's PID namespace",
@@ -92,6 +97,13 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="uncorrectable errors that a block of a healthy GPU may have counted (default: %(default)s)",
     )
     parser.add_argument(
+        "--recovery",
+        type=float,
+        default=defaults.recovery_seconds,
+        metavar="SECONDS",
+        help="how long a GPU that was unhealthy must be well before it is given out again (default: %(default)g)",
+    )
+    parser.add_argument(
         "--report-capacity",
         action="store_true",
         help="show amd.com/gpumem and amd.com/gpucores in the node's capacity on all kubelets, not only where needed",
@@ -115,7 +127,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _command(options: argparse.Namespace) -> int:
-    settings = service.checked(lambda: _settings(options))
+    settings = service.checked(lambda: read_settings(options))
 
     async def serve(client: KubeClient, stop: asyncio.Event) -> None:
         try:
@@ -126,7 +138,7 @@ def _command(options: argparse.Namespace) -> int:
     return service.run(options, serve)
 
 
-def _settings(options: argparse.Namespace) -> PluginSettings:
+def read_settings(options: argparse.Namespace) -> PluginSettings:
     """Return the settings that the options make.
 
     Raises:
@@ -140,6 +152,7 @@ def _settings(options: argparse.Namespace) -> PluginSettings:
         library_dir=options.library_dir,
         run_dir=options.run_dir,
         cdi_dir=options.cdi,
+        below_hip=options.hsa,
         require_audit=options.require_audit,
         cgroup_root=options.cgroup_root,
         pod_resources=options.pod_resources,
@@ -150,6 +163,7 @@ def _settings(options: argparse.Namespace) -> PluginSettings:
         count_by_type=counts,
         integrated=options.integrated,
         errors_tolerated=options.errors_tolerated,
+        recovery_seconds=options.recovery,
         report_capacity=options.report_capacity,
         standalone=options.standalone,
         metrics_port=options.metrics_port,

@@ -5,7 +5,7 @@ noticed in the container, where it gives the whole GPU or none.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -38,18 +38,20 @@ PERMISSIONS: Final = "rw"
 
 
 @dataclass(frozen=True, slots=True)
-class HostPaths:
-    """Where things are on this machine.
+class Host:
+    """What is the same for all containers of this machine.
 
     Attributes:
-        dev_root: the devices.
+        dev_root: where the devices are.
         library_dir: the folder of the audit library.
         run_dir: the folder in which the pods have theirs.
+        env: variables that containers with a share get besides.
     """
 
     dev_root: Path
     library_dir: Path
     run_dir: Path
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Answer:
     cdi_devices: tuple[str, ...] = ()
 
 
-def translate(pod: Json, holding: Holding, position: int, gpus: Mapping[str, Gpu], paths: HostPaths) -> Answer:
+def translate(pod: Json, holding: Holding, position: int, gpus: Mapping[str, Gpu], host: Host) -> Answer:
     """Return what one container of a pod gets.
 
     Args:
@@ -87,7 +89,7 @@ def translate(pod: Json, holding: Holding, position: int, gpus: Mapping[str, Gpu
         holding: what the pod was given, read from its annotations.
         position: which of its containers, init containers first.
         gpus: this machine's GPUs by id.
-        paths: where things are on this machine.
+        host: what is the same for all containers of this machine.
 
     Raises:
         AllocationError: the shares do not fit this machine's GPUs, or each other.
@@ -100,11 +102,11 @@ def translate(pod: Json, holding: Holding, position: int, gpus: Mapping[str, Gpu
     infos = {gpu.id: gpu.info for gpu in gpus.values()}
     parts = container_cus(roles, holding.segments, holding.cus, position, infos)
     return Answer(
-        env=_environment(shares, allocated, parts),
-        devices=_devices(allocated, paths.dev_root),
+        env={**_environment(shares, allocated, parts), **host.env},
+        devices=_devices(allocated, host.dev_root),
         mounts=(
-            *_library_mounts(pod, position, paths.library_dir),
-            _region_mount(pod, holding, position, paths.run_dir),
+            *_library_mounts(pod, position, host.library_dir),
+            _region_mount(pod, holding, position, host.run_dir),
         ),
     )
 

@@ -9,35 +9,41 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from kube.client import ConflictError, Json, KubeClient, KubeError, NotFoundError
 from kube.paths import PODS
+from kube.paths import node as node_path
 from kube.paths import pod as pod_path
-from plugin.allocate import Answer, HostPaths
-from plugin.decision import Grant, decide
-from plugin.holder import RefusedError, Remedy, StillHeldError, check_holder, check_nobody_is_left
+from plugin.allocate import Answer, Host
+from plugin.bookkeeping import Verdict
+from plugin.callers import Callers
+from plugin.decision import Grant, decide, repeat
+from plugin.heldcus import HeldCus
+from plugin.holder import (
+    NotYetError,
+    RefusedError,
+    Remedy,
+    StillHeldError,
+    check_holder,
+    check_nobody_is_left,
+)
 from plugin.inventory import Inventory
 from plugin.ledger import Ledger
-from plugin.nodelock import fenced, lock_value, settle
-from plugin.patience import Backoff, Patience
-from plugin.pending import read_pending
+from plugin.nodelock import fenced, lock_of, settle
+from plugin.patience import Backoff, Patience, both
+from plugin.pending import is_complete
 from plugin.podfolders import make_region
-from plugin.repeats import Given, Repeats, may_repeat
+from plugin.repeats import Served
 from plugin.replicas import gpus_by_replica
 from plugin.settings import PluginSettings
 from plugin.standalone import whole_gpus
 from plugin.survivors import Survivors
 from protocol.allocation import AllocationError
-from protocol.demand import Role
-from protocol.lock import NodeLock, decode_lock
-from protocol.names import NODE_LOCK
-from protocol.pods import PodRef
+from protocol.lock import NodeLock
+from protocol.names import ENV_BELOW_HIP, NODE_LOCK
+from protocol.pods import PodRef, annotations
 
 log = logging.getLogger(__name__)
-
-_FOR_SURVIVORS: Final = 0.75
-"""How much of a call's time may be spent on waiting for the processes of pods that are over."""
 
 
 class UnavailableError(Exception):
@@ -46,19 +52,27 @@ class UnavailableError(Exception):
 
 @dataclass(slots=True)
 class _Call:
-    """What is known so far of the call that is being answered."""
+    """What is known so far of the call that is being answered.
+
+    Attributes:
+        device_ids: as the kubelet chose them.
+        began: when it came, by the event loop's clock.
+        node: as it was first read; its lock is the one that the call is about.
+        pod: the lock's holder.
+        patiently: makes calls to the API server.
+    """
 
     device_ids: frozenset[str]
-    give_up_at: float
-    lock: NodeLock | None = None
+    began: float
+    node: Json = field(default_factory=dict)
     pod: PodRef | None = None
     patiently: Patience = field(default_factory=Patience)
 
-    def wait_for_survivors(self, held: StillHeldError) -> None:
-        """Refuse when they had their time."""
-        if asyncio.get_running_loop().time() >= self.give_up_at:
-            raise RefusedError(f"pod {self.pod}: {held}") from held
-        log.warning("pod %s waits: %s", self.pod, held)
+    def wait(self, reason: NotYetError, seconds: float) -> None:
+        """Refuse when so much of the call's time is over, in seconds, that waiting for this ends."""
+        if asyncio.get_running_loop().time() >= self.began + seconds * reason.patience:
+            raise RefusedError(f"pod {self.pod}: {reason}", reason.remedy) from reason
+        log.warning("pod %s waits: %s", self.pod, reason)
 
 
 class Allocator:
@@ -71,8 +85,10 @@ class Allocator:
         self._node = settings.node_name
         self._ledger = Ledger(settings.run_dir)
         self._survivors = Survivors.of(settings)
-        self._paths = HostPaths(settings.dev_root, settings.library_dir, settings.run_dir)
-        self._repeats = Repeats()
+        env = {ENV_BELOW_HIP: "1"} if settings.below_hip else {}
+        self._host = Host(settings.dev_root, settings.library_dir, settings.run_dir, env)
+        self._callers = Callers(settings.pod_resources)
+        self._held = HeldCus()
         self._one_at_a_time = asyncio.Lock()
 
     async def allocate(self, device_ids: Sequence[str]) -> Answer:
@@ -86,9 +102,7 @@ class Allocator:
             UnavailableError: the API server was away for too long.
         """
         async with self._one_at_a_time:
-            # Time is left after it to fail the pod and free the node for others.
-            give_up_at = asyncio.get_running_loop().time() + self._settings.allocate_seconds * _FOR_SURVIVORS
-            call = _Call(frozenset(device_ids), give_up_at)
+            call = _Call(frozenset(device_ids), asyncio.get_running_loop().time())
             try:
                 answer, remedy = await self._in_time(call)
             except RefusedError as refusal:
@@ -107,94 +121,117 @@ class Allocator:
         except KubeError as error:
             raise UnavailableError(str(error)) from error
         except OSError as error:
-            reason = f"{error.filename or self._paths.run_dir}: {error.strerror}"
+            reason = f"{error.filename or self._host.run_dir}: {error.strerror}"
             raise RefusedError(f"pod {call.pod}: the plugin's own files on the node: {reason}") from error
 
     async def _settle(self, call: _Call, remedy: Remedy) -> None:
-        if call.lock is not None:
-            await settle(self._client, self._node, call.lock, call.pod, remedy)
+        await settle(self._client, call.node, call.pod, remedy)
 
     async def _serve(self, call: _Call) -> tuple[Answer, Remedy]:
-        value = await call.patiently(lambda: lock_value(self._client, self._node))
-        call.lock = decode_lock(value or "")
-        repeated = await self._repeated(call)
-        if repeated is not None:
-            log.info("answered a repeated call for container %d of pod %s", repeated.position, repeated.pod)
-            return repeated.answer, Remedy.NOTHING
+        # Side by side, though the lock may pass on in between: the pod is written only as this list has it, and what
+        # others were given before it took the lock is in every list that has it.
+        call.node, on_node = await both(self._read_node(call), self._list_pods(call))
+        lock, value = lock_of(call.node), annotations(call.node).get(NODE_LOCK)
+        holder = _holder_in(on_node, lock)
+        call.pod = PodRef.of(holder) if holder else None
+        verdict = await self._survivors.among(on_node)
+        served = await self._callers.repeated(call.device_ids, verdict.standing, on_node, lock)
+        if served is not None:
+            # The first answer's process may have ended before it released the lock.
+            return await self._repeat(call, served), Remedy.RELEASE if is_complete(served.pod) else Remedy.NOTHING
         if not value and self._settings.standalone:
-            return await self._alone(call), Remedy.NOTHING
-        if call.lock is None:
+            return self._alone(call, on_node, verdict), Remedy.NOTHING
+        if lock is None:
             found = f"its value is {value[:80]!r}" if value else "nobody holds it"
             raise RefusedError(f"expected a pod in the lock {NODE_LOCK} of node {self._node}: {found}", Remedy.NOTHING)
-        grant = await self._grant(call, call.lock)
+        grant = await self._grant(call, lock, on_node, verdict)
         return grant.given.answer, grant.remedy
 
-    async def _alone(self, call: _Call) -> Answer:
-        """Answer for a pod that nobody has placed."""
+    async def _read_node(self, call: _Call) -> Json:
+        return await call.patiently(lambda: self._client.get(node_path(self._node)))
+
+    async def _list_pods(self, call: _Call) -> list[Json]:
+        """Return all pods that are bound to the node, as the store has them."""
         selector = f"spec.nodeName={self._node}"
         on_node, _ = await call.patiently(lambda: self._client.list(PODS, field_selector=selector))
-        survivors = (await self._survivors.among(on_node)).survivors
+        self._held.keep_only(on_node)
+        return on_node
+
+    async def _repeat(self, call: _Call, served: Served) -> Answer:
+        given = repeat(served, self._inventory.snapshot.by_id(), self._host)
+        # With the ids of this call: by them the kubelet's own account is compared.
+        await asyncio.to_thread(self._ledger.record, served.entry.served(served.name, call.device_ids))
+        if self._settings.cdi_dir is not None:
+            given = given.by_cdi_name()
+        log.info("answered a repeated call for container %d of pod %s", given.position, given.pod)
+        return given.answer
+
+    def _alone(self, call: _Call, on_node: Sequence[Json], verdict: Verdict) -> Answer:
+        """Answer for a pod that nobody has placed."""
         gpus = gpus_by_replica(self._inventory.snapshot.gpus)
         try:
-            answer = whole_gpus(call.device_ids, gpus, on_node, self._paths)
-            check_nobody_is_left({gpus[one].id for one in call.device_ids}, survivors)
+            answer = whole_gpus(call.device_ids, gpus, on_node, self._host)
+            check_nobody_is_left({gpus[one].id for one in call.device_ids}, verdict.survivors)
         except (AllocationError, StillHeldError) as error:
             raise RefusedError(f"standalone: {error}", Remedy.NOTHING) from error
         log.info("devices %s: whole GPUs, %s", sorted(call.device_ids), dict(answer.env))
         return answer
 
-    async def _grant(self, call: _Call, lock: NodeLock) -> Grant:
+    async def _grant(self, call: _Call, lock: NodeLock, on_node: Sequence[Json], verdict: Verdict) -> Grant:
         """Decide, and record it on the pod; decide anew whenever the pod changed meanwhile."""
         backoff = Backoff()
         grant: Grant | None = None
         while True:
-            pod = await self._holder(call, lock)
+            pod = await self._holder(call, lock, on_node)
             if grant is not None and grant.has_landed(pod):
                 return grant
             check_holder(pod, lock, self._node)
             try:
-                grant = await self._decide(call, pod)
-            except StillHeldError as held:
-                call.wait_for_survivors(held)
+                grant = self._decide(call, pod, on_node, verdict)
+                await self._callers.check_rivals(pod, len(call.device_ids), on_node, verdict.standing)
+            except NotYetError as reason:
+                call.wait(reason, self._settings.allocate_seconds)
             else:
                 await self._prepare(grant)
                 if await self._record(call, pod, grant):
                     return grant
             await asyncio.sleep(backoff.next())
+            on_node = await self._list_pods(call)
+            verdict = await self._survivors.among(on_node)
 
-    async def _holder(self, call: _Call, lock: NodeLock) -> Json:
-        try:
-            pod = await call.patiently(lambda: self._client.get(pod_path(lock.namespace, lock.pod)))
-        except NotFoundError as error:
-            gone = f"pod {lock.namespace}/{lock.pod}, which holds the node's lock, does not exist"
-            raise RefusedError(gone, Remedy.RELEASE) from error
+    async def _holder(self, call: _Call, lock: NodeLock, on_node: Sequence[Json]) -> Json:
+        """Return the pod that holds the lock; one that is not on the node is asked for by its name, to say why."""
+        pod = _holder_in(on_node, lock) or await self._named(call, lock)
         ref = PodRef.of(pod)
         if call.pod is not None and call.pod != ref:
             raise RefusedError(f"pod {ref} was replaced by another of its name", Remedy.RELEASE)
         call.pod = ref
         return pod
 
-    async def _decide(self, call: _Call, pod: Json) -> Grant:
-        selector = f"spec.nodeName={self._node}"
-        on_node, _ = await call.patiently(lambda: self._client.list(PODS, field_selector=selector))
-        ledger = await self._survivors.among(on_node)
+    async def _named(self, call: _Call, lock: NodeLock) -> Json:
+        try:
+            return await call.patiently(lambda: self._client.get(pod_path(lock.namespace, lock.pod)))
+        except NotFoundError as error:
+            gone = f"pod {lock.namespace}/{lock.pod}, which holds the node's lock, does not exist"
+            raise RefusedError(gone, Remedy.RELEASE) from error
+
+    def _decide(self, call: _Call, pod: Json, on_node: Sequence[Json], verdict: Verdict) -> Grant:
         grant = decide(
             pod,
             on_node,
             self._inventory.snapshot.by_id(),
             call.device_ids,
-            self._paths,
-            survivors=ledger.survivors,
-            standing=ledger.standing,
+            self._host,
+            survivors=verdict.survivors,
+            standing=verdict.standing,
+            read=self._held.of,
         )
-        if self._settings.cdi_dir is not None:
-            grant = grant.by_cdi_name()
-        given = grant.given
-        log.info("container %d of pod %s gets %s", given.position, given.pod, dict(given.answer.env))
-        return grant
+        return grant if self._settings.cdi_dir is None else grant.by_cdi_name()
 
     async def _prepare(self, grant: Grant) -> None:
         """Note what the pod holds, and make what the container will find, before anybody is told."""
+        given = grant.given
+        log.info("container %d of pod %s gets %s", given.position, given.pod, dict(given.answer.env))
         await asyncio.to_thread(self._make, grant)
 
     def _make(self, grant: Grant) -> None:
@@ -205,7 +242,6 @@ class Allocator:
 
     async def _record(self, call: _Call, pod: Json, grant: Grant) -> bool:
         """Write a grant to its pod, and return whether it is certain that it was written."""
-        self._repeats.remember(grant.given)
         ref = grant.given.pod
         try:
             await self._client.patch(pod_path(ref.namespace, ref.name), fenced(pod, grant.patch))
@@ -218,16 +254,9 @@ class Allocator:
             return False
         return True
 
-    async def _repeated(self, call: _Call) -> Given | None:
-        """Return the answer to give again, or None when the call is a new one."""
-        given = self._repeats.find(call.device_ids)
-        if given is None or (call.lock and not call.lock.held_by(given.pod.namespace, given.pod.name)):
-            return None
-        try:
-            pod = await call.patiently(lambda: self._client.get(pod_path(given.pod.namespace, given.pod.name)))
-            left = read_pending(pod).positions
-        except (NotFoundError, AllocationError):
-            return None
-        # The containers after an init container get its device ids: with some left, this is the next one's call.
-        is_next = given.position in left or (given.role is Role.INIT and bool(left))
-        return given if not is_next and may_repeat(given, pod, self._node) else None
+
+def _holder_in(on_node: Sequence[Json], lock: NodeLock | None) -> Json | None:
+    if lock is None:
+        return None
+    refs = zip(map(PodRef.of, on_node), on_node, strict=True)
+    return next((pod for ref, pod in refs if lock.held_by(ref.namespace, ref.name)), None)

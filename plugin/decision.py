@@ -3,36 +3,57 @@
 Pure, so that all ways in which it can go wrong can be tried.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from plugin.allocate import HostPaths, translate
+from plugin.allocate import Answer, Host, translate
 from plugin.cdi import by_cdi_name
 from plugin.discovery import Gpu
 from plugin.handout import complete, missing_devices
+from plugin.heldcus import Cus, read_cus
 from plugin.holder import RefusedError, Remedy, check_survivors, find_entry_overlap, find_overlap
 from plugin.ledger import Entry
 from plugin.pending import NothingLeftError, OtherCallError, Pending, read_pending
-from plugin.repeats import Given
+from plugin.repeats import Served
 from protocol.allocation import AllocationError
 from protocol.names import BIND_PHASE, CU_ALLOCATED, DEVICES_TO_ALLOCATE, PHASE_SUCCESS
 from protocol.pods import Holding, Json, PodRef, annotations
-from protocol.survivors import Survivor
-from protocol.usage import GpuUsage, node_usage
+from protocol.survivors import Survivor, encode_parts
+from protocol.usage import node_usage
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What one container gets.
+
+    Attributes:
+        pod: whose container.
+        position: which container, init containers first.
+        answer: to the kubelet.
+        gpu_ids: of the container's GPUs.
+    """
+
+    pod: PodRef
+    position: int
+    answer: Answer
+    gpu_ids: tuple[str, ...]
+
+    def by_cdi_name(self) -> "Given":
+        """Return the same with an answer that leaves the device nodes to the runtime."""
+        return replace(self, answer=by_cdi_name(self.answer, self.gpu_ids))
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An answer, the annotations that say it was given, the ledger's entry of the pod, and the container's GPUs."""
+    """What a container gets for the first time, the annotations that say so, and the ledger's entry of the pod."""
 
     given: Given
     patch: Mapping[str, str]
     entry: Entry
-    device_ids: tuple[str, ...]
 
     def by_cdi_name(self) -> "Grant":
-        """Return the grant with an answer that leaves the device nodes to the runtime."""
-        return replace(self, given=replace(self.given, answer=by_cdi_name(self.given.answer, self.device_ids)))
+        """Return the same with an answer that leaves the device nodes to the runtime."""
+        return replace(self, given=self.given.by_cdi_name())
 
     @property
     def remedy(self) -> Remedy:
@@ -49,10 +70,11 @@ def decide(
     on_node: Sequence[Json],
     gpus: Mapping[str, Gpu],
     device_ids: frozenset[str],
-    paths: HostPaths,
+    host: Host,
     *,
     survivors: Sequence[Survivor] = (),
     standing: Sequence[Entry] = (),
+    read: Callable[[Json], Cus] = read_cus,
 ) -> Grant:
     """Return what the pod's next container gets.
 
@@ -61,9 +83,10 @@ def decide(
         on_node: all pods that are bound to the node.
         gpus: this machine's GPUs by id.
         device_ids: of the kubelet's call.
-        paths: where things are on this machine.
+        host: what is the same for all containers of this machine.
         survivors: pods that are over and still have processes.
         standing: what the ledger says of pods that are not over; their annotations may have been changed since.
+        read: tells which CUs a pod holds.
 
     Raises:
         RefusedError: with the reason.
@@ -75,20 +98,46 @@ def decide(
     try:
         pending = read_pending(pod)
         position = pending.next_for(len(device_ids))
-        holding, notes = _with_cus(pending.holding, node_usage(infos, others, survivors)[0])
-        answer = translate(pod, holding, position, gpus, paths)
+        holding, notes = pending.holding, {}
+        if missing_devices(holding):
+            holding, text = complete(holding, node_usage(infos, others, survivors)[0])
+            notes = {CU_ALLOCATED: text}
+        answer = translate(pod, holding, position, gpus, host)
     except AllocationError as error:
         raise RefusedError(f"pod {ref}: {error}", _remedy(error)) from error
-    overlap = find_overlap(holding.cus, others) or find_entry_overlap(holding.cus, standing, but=ref.uid)
+    overlap = find_overlap(holding.cus, others, read) or find_entry_overlap(holding.cus, standing, but=ref.uid)
     if overlap is not None:
         raise RefusedError(f"pod {ref}: {overlap}")
-    demand = holding.demands[position]
-    given = Given(ref, position, demand.role, device_ids, answer)
-    entry = Entry.of(ref, holding).served(demand.name, device_ids)
+    entry = Entry.of(ref, holding).served(holding.demands[position].name, device_ids)
     if survivors:
         check_survivors(entry, survivors, node_usage(infos, others)[0])
-    gpu_ids = tuple(share.device_id for share in holding.segments[position])
-    return Grant(given, {**notes, **_served(pending, position)}, entry, gpu_ids)
+    given = Given(ref, position, answer, _gpu_ids(holding, position))
+    return Grant(given, {**notes, **_served(pending, position)}, entry)
+
+
+def repeat(served: Served, gpus: Mapping[str, Gpu], host: Host) -> Given:
+    """Return what a container gets that was answered for before: the same, as it follows from the same annotations.
+
+    Args:
+        served: the container.
+        gpus: this machine's GPUs by id.
+        host: what is the same for all containers of this machine.
+
+    Raises:
+        RefusedError: it cannot be given any more, or the annotations are not those of the first answer.
+    """
+    ref = PodRef.of(served.pod)
+    if encode_parts(Entry.of(ref, served.holding).parts) != encode_parts(served.entry.parts):
+        raise RefusedError(f"pod {ref}: its annotations say something else than the node's ledger", Remedy.NOTHING)
+    try:
+        answer = translate(served.pod, served.holding, served.position, gpus, host)
+    except AllocationError as error:
+        raise RefusedError(f"pod {ref}: {error}", Remedy.NOTHING) from error
+    return Given(ref, served.position, answer, _gpu_ids(served.holding, served.position))
+
+
+def _gpu_ids(holding: Holding, position: int) -> tuple[str, ...]:
+    return tuple(share.device_id for share in holding.segments[position])
 
 
 def _remedy(error: AllocationError) -> Remedy:
@@ -105,14 +154,6 @@ def _remedy(error: AllocationError) -> Remedy:
             return Remedy.RELEASE
         case _:
             return Remedy.FAIL
-
-
-def _with_cus(holding: Holding, usages: Mapping[str, GpuUsage]) -> tuple[Holding, dict[str, str]]:
-    """Return what the pod holds, with its CUs, and the annotation to add when they had to be chosen."""
-    if not missing_devices(holding):
-        return holding, {}
-    completed, text = complete(holding, usages)
-    return completed, {CU_ALLOCATED: text}
 
 
 def _served(pending: Pending, position: int) -> dict[str, str]:

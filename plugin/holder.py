@@ -1,14 +1,14 @@
 """Judging the pod that a node's lock names: is the kubelet's Allocate call for it?"""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 
+from plugin.heldcus import Cus, read_cus
 from plugin.ledger import Entry
-from protocol.allocation import AllocationError
 from protocol.lock import NodeLock
 from protocol.names import BIND_PHASE, PHASE_ALLOCATING, PHASE_FAILED, PHASE_SUCCESS
-from protocol.pods import Json, PodRef, annotations, is_finished, node_name, read_holding
+from protocol.pods import Json, PodRef, annotations, is_finished, node_name
 from protocol.survivors import Survivor
 from protocol.usage import GpuUsage
 
@@ -24,8 +24,35 @@ class Remedy(Enum):
     """The pod cannot be served: mark it failed and release its lock."""
 
 
-class StillHeldError(Exception):
+class NotYetError(Exception):
+    """An Allocate call cannot be answered now, and may be in a moment.
+
+    Attributes:
+        patience: how much of the call's time may be spent on waiting.
+        remedy: what is due when it was in vain.
+    """
+
+    patience: float
+    remedy: "Remedy"
+
+
+class StillHeldError(NotYetError):
     """Processes of a pod that is over hold what this pod was given; they may end any moment."""
+
+    # Time is left after it to fail the pod and free the node for others.
+    patience = 0.75
+    remedy = Remedy.FAIL
+
+
+class RivalError(NotYetError):
+    """The call may be for another pod than the lock's holder.
+
+    If that one was just refused, its status says so in a moment. If the call is its own, waiting is of no use, and the
+    holder waits behind it.
+    """
+
+    patience = 0.25
+    remedy = Remedy.NOTHING
 
 
 class RefusedError(Exception):
@@ -67,19 +94,20 @@ def check_holder(pod: Json, lock: NodeLock, node: str) -> None:
         )
 
 
-def find_overlap(cus: Mapping[str, tuple[int, ...]], others: Iterable[Json]) -> str | None:
+def find_overlap(
+    cus: Mapping[str, tuple[int, ...]], others: Iterable[Json], read: Callable[[Json], Cus] = read_cus
+) -> str | None:
     """Return which live pod holds one of the CUs, or None.
 
-    Pods whose annotations cannot be read are passed over: the scheduler keeps their GPUs closed, and here they must not
-    stop a pod that was placed before.
+    Args:
+        cus: by device id.
+        others: the pods that may not hold any of them.
+        read: tells what a pod holds.
     """
+    wanted = {device_id: frozenset(ids) for device_id, ids in cus.items()}
     for pod in others:
-        try:
-            holding = None if is_finished(pod) else read_holding(pod)
-        except AllocationError:
-            continue
-        for device_id, held in (holding.cus if holding else {}).items():
-            common = set(held) & set(cus.get(device_id, ()))
+        for device_id, held in read(pod).items():
+            common = held & wanted.get(device_id, frozenset())
             if common:
                 return f"CU {min(common)} of GPU {device_id!r} is held by pod {PodRef.of(pod)} as well"
     return None

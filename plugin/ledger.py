@@ -22,6 +22,9 @@ _MODE: Final = 0o600
 _MOST_BYTES: Final = 1024**2
 
 
+_Version = tuple[int, int, int]
+
+
 class LedgerError(ValueError):
     """An entry cannot be read."""
 
@@ -74,6 +77,7 @@ class Ledger:
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
+        self._known: dict[str, tuple[_Version, Entry]] = {}
 
     def record(self, entry: Entry) -> None:
         """Write an entry; containers that were served before stay so.
@@ -103,6 +107,7 @@ class Ledger:
                 entries[uid] = self._read(uid)
             except LedgerError as error:
                 faulty[uid] = str(error)
+        self._known = {uid: known for uid, known in self._known.items() if uid in entries}
         return Books(entries, faulty)
 
     def forget(self, uid: str) -> None:
@@ -116,6 +121,9 @@ class Ledger:
     def _read(self, uid: str) -> Entry:
         path = pod_folder(self._run_dir, uid) / _FILE
         try:
+            version = _version(path)
+            if uid in self._known and self._known[uid][0] == version:
+                return self._known[uid][1]
             with path.open("rb") as file:
                 content = file.read(_MOST_BYTES)
         except OSError as error:
@@ -126,7 +134,19 @@ class Ledger:
             raise LedgerError(f"{path}: {error}") from error
         if entry.pod.uid != uid:
             raise LedgerError(f"{path}: uid: {entry.pod.uid[:80]!r}: must be the folder's name")
+        # Read after its version: what is replaced in between is read again the next time.
+        self._known[uid] = version, entry
         return entry
+
+
+def _version(path: Path) -> _Version:
+    """Return what is another once the file was replaced or changed.
+
+    Raises:
+        OSError: there is none.
+    """
+    status = path.stat()
+    return status.st_ino, status.st_ctime_ns, status.st_size
 
 
 def _encode(entry: Entry) -> bytes:

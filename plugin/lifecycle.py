@@ -14,6 +14,7 @@ from plugin.inventory import Inventory
 from plugin.library import install_library
 from plugin.metrics import Metrics
 from plugin.nodepods import NodePods
+from plugin.recovery import Recovery
 from plugin.register import keep_registered
 from plugin.requirement import Requirement
 from plugin.service import DevicePluginService
@@ -41,7 +42,7 @@ async def run(settings: PluginSettings, client: KubeClient, stop: asyncio.Event)
     own_socket(settings.kubelet_dir)  # a path that is too long fails before anything else is done
     await asyncio.to_thread(install_library, settings.library, settings.library_dir)
     inventory, metrics = Inventory(Snapshot()), Metrics()
-    take_over(inventory, await look(settings), metrics)
+    take_over(inventory, await look(settings), metrics, Recovery(settings.recovery_seconds))
     if not inventory.snapshot.gpus:
         log.warning("no GPU was found")
     if settings.cdi_dir is not None:

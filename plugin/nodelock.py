@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 _SETTLE_SECONDS: Final = 5
 
 
-async def lock_value(client: KubeClient, node: str) -> str | None:
-    """Return the lock annotation of a node as it stands, None when nobody holds it."""
-    return annotations(await client.get(node_path(node))).get(NODE_LOCK)
+def lock_of(node: Json) -> NodeLock | None:
+    """Return who holds a node, None when nobody does."""
+    return decode_lock(annotations(node).get(NODE_LOCK, ""))
 
 
 def fenced(item: Json, notes: Mapping[str, str | None]) -> Json:
@@ -33,17 +33,17 @@ def fenced(item: Json, notes: Mapping[str, str | None]) -> Json:
     return {"metadata": {**fence, "annotations": dict(notes)}}
 
 
-async def settle(client: KubeClient, node: str, lock: NodeLock, pod: PodRef | None, remedy: Remedy) -> None:
+async def settle(client: KubeClient, node: Json, pod: PodRef | None, remedy: Remedy) -> None:
     """Carry out what is due after a call was answered or refused; trouble with it is only logged.
 
     Args:
         client: the API server.
-        node: this node's name.
-        lock: as it was read for the call.
+        node: this node, as it was read for the call: its lock is the one that goes.
         pod: the lock's holder, if it was found.
         remedy: what is due.
     """
-    if remedy is Remedy.NOTHING:
+    lock = lock_of(node)
+    if remedy is Remedy.NOTHING or lock is None:
         return
     try:
         async with asyncio.timeout(_SETTLE_SECONDS):
@@ -51,7 +51,8 @@ async def settle(client: KubeClient, node: str, lock: NodeLock, pod: PodRef | No
                 await _mark_failed(client, pod)
             await _release(client, node, lock)
     except (KubeError, TimeoutError) as error:
-        log.warning("node %s stays locked by %s/%s: %s", node, lock.namespace, lock.pod, repr(error))
+        name = node["metadata"]["name"]
+        log.warning("node %s stays locked by %s/%s: %s", name, lock.namespace, lock.pod, repr(error))
 
 
 async def _mark_failed(client: KubeClient, ref: PodRef) -> None:
@@ -63,24 +64,34 @@ async def _mark_failed(client: KubeClient, ref: PodRef) -> None:
     )
 
 
-async def _release(client: KubeClient, node: str, lock: NodeLock) -> None:
+async def _release(client: KubeClient, node: Json, lock: NodeLock) -> None:
     # The whole lock is compared, its time too: a new pod of the same name may hold the next one.
-    await _patch_while(
-        client,
-        node_path(node),
-        lambda item: decode_lock(annotations(item).get(NODE_LOCK, "")) == lock,
-        {NODE_LOCK: None},
-    )
+    path = node_path(node["metadata"]["name"])
+    await _patch_while(client, path, lambda item: lock_of(item) == lock, {NODE_LOCK: None}, known=node)
 
 
 async def _patch_while(
-    client: KubeClient, path: str, is_due: Callable[[Json], bool], notes: Mapping[str, str | None]
+    client: KubeClient,
+    path: str,
+    is_due: Callable[[Json], bool],
+    notes: Mapping[str, str | None],
+    *,
+    known: Json | None = None,
 ) -> None:
-    """Patch an object for as long as it is due, until it is certain; the caller bounds the time."""
+    """Patch an object for as long as it is due, until it is certain; the caller bounds the time.
+
+    Args:
+        client: the API server.
+        path: of the object.
+        is_due: whether to patch it, as it is.
+        notes: the annotations to set, or with None to take away.
+        known: the object as it was read a moment ago. Most often nothing has happened to it, and one call is enough.
+    """
     patiently, backoff = Patience(), Backoff()
     while True:
         try:
-            item = await patiently(lambda: client.get(path))
+            item = await patiently(lambda: client.get(path)) if known is None else known
+            known = None
             if is_due(item):
                 await client.patch(path, fenced(item, notes))
         except NotFoundError:

@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 from kube.client import KubeError
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 2.0
@@ -73,6 +74,16 @@ class Patience:
             raise error
         self.last_error = str(error)
         log.warning("will be tried again: %s", error)
+
+
+async def both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Return what two calls give that run side by side; the first error of either ends both and is raised."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            first, second = tasks.create_task(one), tasks.create_task(other)
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return first.result(), second.result()
 
 
 async def first_of(*events: asyncio.Event, seconds: float | None = None) -> None:

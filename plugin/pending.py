@@ -7,7 +7,7 @@ annotation `hami.io/amd-devices-to-allocate` says which are left: a served conta
 from dataclasses import dataclass
 
 from protocol.allocation import AllocationError, Segments, decode_segments, encode_segments
-from protocol.names import DEVICES_TO_ALLOCATE
+from protocol.names import BIND_PHASE, DEVICES_TO_ALLOCATE, PHASE_SUCCESS
 from protocol.pods import Holding, Json, annotations, read_holding
 
 
@@ -64,6 +64,23 @@ def read_pending(pod: Json) -> Pending:
     if holding is None or text is None:
         raise AllocationError("the pod has no allocation")
     return Pending(holding, _positions(holding.segments, decode_segments(text)))
+
+
+def is_complete(pod: Json) -> bool:
+    """Return whether all of a pod's containers have their devices."""
+    return annotations(pod).get(BIND_PHASE) == PHASE_SUCCESS
+
+
+def has_begun(pod: Json) -> bool:
+    """Return whether one of a pod's containers has its devices already.
+
+    The kubelet admits one pod after the other, so the next call is that pod's, too.
+    """
+    try:
+        pending = read_pending(pod)
+    except AllocationError:
+        return False
+    return len(pending.positions) < sum(bool(segment) for segment in pending.holding.segments)
 
 
 def _positions(segments: Segments, to_allocate: Segments) -> tuple[int, ...]:

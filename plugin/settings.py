@@ -1,5 +1,6 @@
 """What an operator can set."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ class PluginSettings:
         library_dir: folder on the host, mounted here under the same path, where containers find the library.
         run_dir: folder on a tmpfs of the host, mounted here under the same path, where each pod with GPUs gets one.
         cdi_dir: folder for the CDI spec of the GPUs; None: containers get device nodes from the kubelet.
+        below_hip: count memory that programs take below HIP (OpenCL, OpenMP), too.
         require_audit: kill programs that use a GPU without the audit library; needs the host's PID namespace.
         cgroup_root: where the host's cgroups are mounted.
         pod_resources: socket of the kubelet's PodResources API.
@@ -33,6 +35,7 @@ class PluginSettings:
         count_by_type: the same for some types, such as 20 for `MI300X`.
         integrated: offer GPUs that are part of a processor too.
         errors_tolerated: uncorrectable errors that a block of a GPU may have counted before the GPU is unhealthy.
+        recovery_seconds: how long a GPU that was unhealthy must be well before it is healthy again.
         report_capacity: show `amd.com/gpumem` and `amd.com/gpucores` in the node's capacity, whatever kubelet it has.
         standalone: give whole GPUs to pods that no scheduler of ours or HAMi's has placed.
         metrics_port: where `/metrics` is served over plain HTTP, on all addresses; None: nowhere.
@@ -51,6 +54,7 @@ class PluginSettings:
     library_dir: Path = Path(LIBRARY_DIR)
     run_dir: Path = Path("/run/amd-vgpu")
     cdi_dir: Path | None = None
+    below_hip: bool = False
     require_audit: bool = False
     cgroup_root: Path = Path("/sys/fs/cgroup")
     pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
@@ -61,6 +65,7 @@ class PluginSettings:
     count_by_type: Mapping[str, int] = field(default_factory=dict)
     integrated: bool = False
     errors_tolerated: int = 0
+    recovery_seconds: float = 30
     report_capacity: bool = False
     standalone: bool = False
     metrics_port: int | None = None
@@ -75,15 +80,14 @@ class PluginSettings:
         """Refuse values that cannot work, with the name of the setting."""
         if not self.node_name:
             raise ValueError("node_name: must not be empty")
-        if not 1 <= self.count <= MAX_COUNT:
-            raise ValueError(f"count: {self.count}: must be from 1 to {MAX_COUNT}")
-        for product, count in self.count_by_type.items():
+        for said, count in ((self.count, self.count), *((f"{key}={n}", n) for key, n in self.count_by_type.items())):
             if not 1 <= count <= MAX_COUNT:
-                raise ValueError(f"count: {product}={count}: must be from 1 to {MAX_COUNT}")
+                raise ValueError(f"count: {said}: must be from 1 to {MAX_COUNT}")
         if self.metrics_port is not None and not 0 <= self.metrics_port <= _MAX_PORT:
             raise ValueError(f"metrics_port: {self.metrics_port}: must be from 0 to {_MAX_PORT}")
-        if self.errors_tolerated < 0:
-            raise ValueError(f"errors_tolerated: {self.errors_tolerated}: must not be negative")
+        for name in ("errors_tolerated", "recovery_seconds"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: {getattr(self, name)}: must be 0 or more")
         for name in ("allocate_seconds", "pulse_seconds", "rescan_seconds", "recheck_seconds", "poll_seconds"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: {getattr(self, name)}: must be greater than 0")

@@ -6,7 +6,7 @@ hold shares of is not given.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from plugin.allocate import Answer, HostNode, HostPaths
+from plugin.allocate import Answer, Host, HostNode
 from plugin.discovery import Gpu
 from plugin.visible import visible_devices
 from protocol.allocation import AllocationError
@@ -14,16 +14,14 @@ from protocol.names import ENV_HIP_VISIBLE_DEVICES, ENV_VISIBLE_DEVICES
 from protocol.pods import Json, PodRef, is_finished, read_holding
 
 
-def whole_gpus(
-    device_ids: Collection[str], gpus: Mapping[str, Gpu], on_node: Iterable[Json], paths: HostPaths
-) -> Answer:
+def whole_gpus(device_ids: Collection[str], gpus: Mapping[str, Gpu], on_node: Iterable[Json], host: Host) -> Answer:
     """Return what a container gets that was given these devices by the kubelet.
 
     Args:
         device_ids: one replica of each GPU.
         gpus: the GPU of each device id.
         on_node: all pods that are bound to the node.
-        paths: where things are on this machine.
+        host: what is the same for all containers of this machine.
 
     Raises:
         AllocationError: two replicas are of one GPU, a GPU is unhealthy, unknown, or others hold shares of it.
@@ -42,7 +40,7 @@ def whole_gpus(
             ENV_VISIBLE_DEVICES: visible_devices(chosen),
             ENV_HIP_VISIBLE_DEVICES: ",".join(str(index) for index in range(len(chosen))),
         },
-        devices=(HostNode("/dev/kfd", str(paths.dev_root / "kfd")), *nodes),
+        devices=(HostNode("/dev/kfd", str(host.dev_root / "kfd")), *nodes),
         mounts=(),
     )
 

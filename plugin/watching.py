@@ -10,6 +10,7 @@ from plugin.health import carry_over, changes
 from plugin.inventory import Inventory
 from plugin.metrics import Metrics
 from plugin.pulse import Pulse, until_other
+from plugin.recovery import Recovery
 from plugin.settings import PluginSettings
 
 log = logging.getLogger(__name__)
@@ -33,22 +34,24 @@ async def keep_looking(settings: PluginSettings, inventory: Inventory, metrics: 
         inventory: is told of each change.
         metrics: are told of each change of a GPU's health.
     """
+    recovery = Recovery(settings.recovery_seconds)
     while True:
         before = inventory.snapshot
         pulse = Pulse(settings.sysfs_root, settings.dev_root, before)
         beat = await _in_thread(pulse.take)
-        take_over(inventory, await look(settings), metrics)
+        take_over(inventory, await look(settings), metrics, recovery)
         if inventory.snapshot is before:
-            await until_other(pulse, beat, every=settings.pulse_seconds, at_most=settings.rescan_seconds)
+            at_most = min(settings.rescan_seconds, recovery.due_in() or settings.rescan_seconds)
+            await until_other(pulse, beat, every=settings.pulse_seconds, at_most=at_most)
         else:
             # What changed may have come after the pulse, and be undone before the next one: look once more.
             await asyncio.sleep(settings.pulse_seconds)
 
 
-def take_over(inventory: Inventory, seen: Snapshot, metrics: Metrics) -> None:
+def take_over(inventory: Inventory, seen: Snapshot, metrics: Metrics, recovery: Recovery) -> None:
     """Make what was seen the inventory's snapshot, and log and count what is different."""
     before = inventory.snapshot
-    now = carry_over(before, seen)
+    now = recovery.hold_back(before, carry_over(before, seen))
     for change in changes(before, now):
         log.log(logging.WARNING if change.gpu.ailment else logging.INFO, "%s", change)
         metrics.changed(change)

@@ -245,7 +245,8 @@ def test_a_new_plugin_pod_serves_on_and_gpu_pods_do_not_notice(product: Deployed
     product.cluster.kubectl("delete", "pod", old, "--namespace", NAMESPACE, "--wait=false")
     # The kubelet notices the end of the old one; without this the slots it offered could be taken for the new one's.
     product.cluster.wait_for("/api/v1/nodes", product.cluster.node_name, _offers_nothing)
-    product.cluster.wait_for_pod(NAMESPACE, old, "Deleted")
+    # A kubelet that has removed the container before it looked (`ContainerStatusUnknown`) looks again a minute later.
+    product.cluster.wait_for_pod(NAMESPACE, old, "Deleted", timeout=150)
     product.rollout("daemonset/plugin")
     product.wait_for_gpu()
 

@@ -44,6 +44,7 @@ def settings(tmp_path: Path, machine: Path, kubelet_dir: Path) -> PluginSettings
         kubelet_dir=kubelet_dir,
         sysfs_root=machine / "sys",
         dev_root=machine / "dev",
+        recovery_seconds=0,
         pulse_seconds=0.02,
         recheck_seconds=0.05,
         poll_seconds=0.02,

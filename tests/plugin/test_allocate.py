@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from plugin.allocate import Answer, HostNode, HostPaths, Mount, translate
+from plugin.allocate import Answer, Host, HostNode, Mount, translate
 from plugin.discovery import Gpu, Snapshot, discover
 from protocol.allocation import AllocationError, DeviceShare
 from protocol.cumask import read_mask
@@ -35,7 +35,7 @@ def answer_for(item: Json, snapshot: Snapshot, root: Path, position: int = 0) ->
 
 
 def answer_by(item: Json, holding: Holding, gpus: Mapping[str, Gpu], root: Path, position: int = 0) -> Answer:
-    return translate(item, holding, position, gpus, HostPaths(root / "dev", LIBRARY_DIR, RUN_DIR))
+    return translate(item, holding, position, gpus, Host(root / "dev", LIBRARY_DIR, RUN_DIR))
 
 
 def holding_of(item: Json, shares: Sequence[DeviceShare], cus: Mapping[str, Sequence[int]]) -> Holding:

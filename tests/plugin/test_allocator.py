@@ -62,6 +62,21 @@ async def test_one_container(
     assert NODE_LOCK not in api.notes(NODE_PATH)
 
 
+@pytest.mark.parametrize(("below_hip", "expected"), [(True, "1"), (False, None)])
+async def test_memory_below_hip_counts_when_the_operator_says_so(
+    settings: PluginSettings,
+    client: KubeClient,
+    inventory: Inventory,
+    store: Callable[..., str],
+    below_hip: bool,
+    expected: str | None,
+) -> None:
+    store(bound_pod("one", [container("main", mem=16384, cores=25)], inventory.snapshot))
+    answer = await Allocator(replace(settings, below_hip=below_hip), client, inventory).allocate(["x-0"])
+    assert answer.env.get("AMVGPU_HSA") == expected
+    assert answer.env["HIP_DEVICE_MEMORY_LIMIT"] == "16384m"
+
+
 async def test_init_and_two_containers_in_order_and_the_lock_until_the_last(
     allocator: Allocator, api: StandInApi, inventory: Inventory, store: Callable[..., str]
 ) -> None:
@@ -133,13 +148,13 @@ async def test_cus_that_the_ledger_knows_are_not_given_whatever_annotations_say(
 async def test_c8_only_the_lock_says_whose_turn_it_is(
     allocator: Allocator, api: StandInApi, inventory: Inventory, store: Callable[..., str]
 ) -> None:
-    waiting = bound_pod("waiting", [container("main", mem=1)], inventory.snapshot)
-    holder = bound_pod("holder", [container("main", mem=2)], inventory.snapshot, others=[waiting])
+    waiting = bound_pod("waiting", [container("main", 2, mem=1, cores=50)], inventory.snapshot)
+    holder = bound_pod("holder", [container("main", mem=2, cores=25)], inventory.snapshot, others=[waiting])
     store(holder, waiting)
     answer = await allocator.allocate(["x-0"])
     assert answer.env["HIP_DEVICE_MEMORY_LIMIT"] == "2m"
     # The other one waits in every way, but does not hold the lock.
-    message = await refusal(allocator, ["x-1"])
+    message = await refusal(allocator, ["x-1", "x-2"])
     assert message == f"expected a pod in the lock hami.io/mutex.lock of node {NODE}: nobody holds it"
     assert api.notes(path_of(waiting))[BIND_PHASE] == "allocating"
 
@@ -238,6 +253,7 @@ async def test_one_bad_pod_does_not_stop_another(
     allocator: Allocator, inventory: Inventory, store: Callable[..., str]
 ) -> None:
     bad = bound_pod("bad", [container("main", cores=25)], inventory.snapshot)
+    bad["status"] = {"phase": "Running", "containerStatuses": [{"name": "main", "containerID": "cri://1"}]}
     store(
         bound_pod("good", [container("main", cores=25)], inventory.snapshot),
         with_notes(bad, amd_devices_allocated="\x00" * 50, amd_cu_allocated="garbage"),
@@ -340,8 +356,8 @@ async def test_c5_a_served_pod_is_answered_even_when_its_lock_cannot_be_released
     monkeypatch.setattr("plugin.nodelock._SETTLE_SECONDS", 0.2)
     path = store(bound_pod("one", [container("main", mem=5)], inventory.snapshot))
 
-    def go_away(method: str, called: str) -> None:
-        api.refusing = 503 if (method, called) == ("GET", NODE_PATH) and path in api.patches() else 0
+    def go_away(_: str, called: str) -> None:
+        api.refusing = 503 if called == NODE_PATH and path in api.patches() else 0
 
     api.on_call = go_away
     assert (await allocator.allocate(["x-0"])).env["HIP_DEVICE_MEMORY_LIMIT"] == "5m"
@@ -393,9 +409,76 @@ async def test_a_repeated_call_gets_the_same_answer(
     assert api.patches().count(path) == 2
 
 
+async def test_a_repeated_call_gets_the_same_answer_from_the_next_process(
+    allocator: Allocator,
+    settings: PluginSettings,
+    client: KubeClient,
+    api: StandInApi,
+    inventory: Inventory,
+    store: Callable[..., str],
+) -> None:
+    """The plugin and the kubelet were both restarted: a node that was rebooted into a new version, say."""
+    init = [container("prepare", mem=7, cores=50)]
+    apps = [container("a", 2, mem=1, cores=9), container("b", mem=2, cores=9)]
+    path = store(bound_pod("one", apps, inventory.snapshot, init=init))
+    calls = (["x-0"], ["x-0", "x-1"], ["x-2"])
+    first = [await allocator.allocate(ids) for ids in calls]
+    restarted = Allocator(settings, client, inventory)
+    assert [await restarted.allocate(ids) for ids in calls] == first
+    assert api.patches().count(path) == 3
+
+
+async def test_a_repeated_call_is_told_from_the_next_containers_by_the_next_process(
+    allocator: Allocator, settings: PluginSettings, client: KubeClient, inventory: Inventory, store: Callable[..., str]
+) -> None:
+    """The kubelet hands an init container's ids on: with a container left the call is that one's."""
+    init = [container("prepare", mem=7, cores=50)]
+    store(bound_pod("one", [container("a", mem=1, cores=9)], inventory.snapshot, init=init))
+    await allocator.allocate(["x-0"])
+    restarted = Allocator(settings, client, inventory)
+    assert (await restarted.allocate(["x-0"])).env["HIP_DEVICE_MEMORY_LIMIT"] == "1m"
+    # Of two with the same devices it was the later one: the kubelet asks for the last that it does not know.
+    assert (await restarted.allocate(["x-0"])).env["HIP_DEVICE_MEMORY_LIMIT"] == "1m"
+
+
+async def test_a_repeated_call_whose_pod_says_something_else_by_now_is_refused(
+    allocator: Allocator, api: StandInApi, inventory: Inventory, store: Callable[..., str]
+) -> None:
+    pod = bound_pod("one", [container("main", mem=1, cores=9)], inventory.snapshot)
+    path = store(pod)
+    await allocator.allocate(["x-0"])
+    more = api.notes(path)[DEVICES_ALLOCATED].replace(",1,", ",9999,")
+    api.annotate(path, {DEVICES_ALLOCATED: more})
+    assert await refusal(allocator) == "expected a pod in the lock hami.io/mutex.lock of node node-a: nobody holds it"
+    assert await refusal(allocator, ["x-0"]) == (
+        "pod default/one: its annotations say something else than the node's ledger"
+    )
+
+
+async def test_a_call_that_may_repeat_either_of_two_is_refused(
+    allocator: Allocator, inventory: Inventory, store: Callable[..., str]
+) -> None:
+    first = bound_pod("first", [container("main", mem=1, cores=25)], inventory.snapshot)
+    store(first)
+    await allocator.allocate(["x-0"])
+    store(bound_pod("second", [container("main", mem=2, cores=25)], inventory.snapshot, others=[first]))
+    await allocator.allocate(["x-0"])
+    assert "nobody holds it" in await refusal(allocator, ["x-0"])
+
+
+async def test_what_one_container_costs_the_api_server(
+    allocator: Allocator, api: StandInApi, inventory: Inventory, store: Callable[..., str]
+) -> None:
+    path = store(bound_pod("one", [container("main", mem=1, cores=25)], inventory.snapshot))
+    await allocator.allocate(["x-0"])
+    assert sorted(api.calls[:2]) == [("GET", NODE_PATH), ("GET", "/api/v1/pods")]
+    assert api.calls[2:] == [("PATCH", path), ("PATCH", NODE_PATH)]
+
+
 @pytest.mark.parametrize(
     "change",
     [
+        {"metadata": {"deletionTimestamp": "2026-12-01T10:01:00Z"}},
         {"status": {"phase": "Succeeded"}},
         {"metadata": {"uid": "another"}},
         {"status": {"phase": "Running", "containerStatuses": [{"name": "main", "containerID": "cri://1"}]}},

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plugin.allocate import HostPaths
+from plugin.allocate import Host
 from plugin.decision import Grant, decide
 from plugin.holder import RefusedError
 from plugin.inventory import Inventory
@@ -30,7 +30,7 @@ def of_hami(pod: Json) -> Json:
 def grant_for(pod: Json, *others: Json, inventory: Inventory) -> Grant:
     gpus = inventory.snapshot.by_id()
     ids = frozenset({"x-0"})
-    return decide(pod, [pod, *others], gpus, ids, HostPaths(Path("/dev"), Path("/vgpu"), Path("/run/vgpu")))
+    return decide(pod, [pod, *others], gpus, ids, Host(Path("/dev"), Path("/vgpu"), Path("/run/vgpu")))
 
 
 def test_cus_are_chosen_and_recorded(inventory: Inventory) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from plugin.allocate import HostPaths
+from plugin.allocate import Host
 from plugin.decision import decide
 from plugin.discovery import Snapshot, discover
 from plugin.holder import RefusedError, check_holder
@@ -65,7 +65,7 @@ def test_annotations(
             [pod, neighbour],
             snapshot.by_id(),
             frozenset({"x-0"}),
-            HostPaths(Path("/dev"), Path("/vgpu"), Path("/run/vgpu")),
+            Host(Path("/dev"), Path("/vgpu"), Path("/run/vgpu")),
         )
     except RefusedError:
         return

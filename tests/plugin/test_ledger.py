@@ -2,6 +2,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,27 @@ def test_containers_that_were_served_before_stay(ledger: Ledger) -> None:
     ledger.record(ENTRY)
     ledger.record(Entry(POD, ENTRY.parts, {"second": frozenset({"x-4"})}))
     assert ledger.read().entries[POD.uid].kubelet_ids == {"main": {"x-3"}, "second": {"x-4"}}
+
+
+def test_what_another_writes_is_read_although_entries_are_remembered(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.record(ENTRY)
+    assert ledger.read().entries == {POD.uid: ENTRY}
+    other = Ledger(tmp_path)
+    for mib in range(1, 50):
+        other.record(replace(ENTRY, parts={GPU: Part(mib, (0,))}))
+        assert ledger.read().entries[POD.uid].parts == {GPU: Part(mib, (0,))}
+    file_of(tmp_path).write_text("damaged")
+    assert set(ledger.read().faulty) == {POD.uid}
+    other.record(ENTRY)
+    assert ledger.read().entries == {POD.uid: ENTRY}
+    other.forget(POD.uid)
+    assert not ledger.read().entries
+
+
+def test_an_entry_that_did_not_change_is_not_read_again(ledger: Ledger) -> None:
+    ledger.record(ENTRY)
+    first = ledger.read().entries[POD.uid]
+    assert ledger.read().entries[POD.uid] is first
 
 
 def test_a_pod_holds_its_peak_on_every_gpu(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from kube.client import KubeClient
-from plugin.allocate import HostNode, HostPaths
+from plugin.allocate import Host, HostNode
 from plugin.discovery import Gpu, Snapshot, discover
 from plugin.replicas import gpus_by_replica
 from plugin.settings import PluginSettings
@@ -35,11 +35,11 @@ def gpus(snapshot: Snapshot) -> Mapping[str, Gpu]:
 
 
 @pytest.fixture
-def paths(machine: Path) -> HostPaths:
-    return HostPaths(machine / "dev", machine / "vgpu", machine / "run")
+def paths(machine: Path) -> Host:
+    return Host(machine / "dev", machine / "vgpu", machine / "run")
 
 
-def test_two_whole_gpus(gpus: Mapping[str, Gpu], paths: HostPaths, machine: Path) -> None:
+def test_two_whole_gpus(gpus: Mapping[str, Gpu], paths: Host, machine: Path) -> None:
     answer = whole_gpus([f"{SECOND}-7", f"{FIRST}-3"], gpus, [], paths)
     assert answer.env == {"ROCR_VISIBLE_DEVICES": f"{FIRST},{SECOND}", "HIP_VISIBLE_DEVICES": "0,1"}
     assert answer.devices == (
@@ -58,14 +58,12 @@ def test_two_whole_gpus(gpus: Mapping[str, Gpu], paths: HostPaths, machine: Path
         ([f"{FIRST}-0", "x"], "device 'x' is not on this node"),
     ],
 )
-def test_devices_that_cannot_be_given(
-    gpus: Mapping[str, Gpu], paths: HostPaths, devices: list[str], message: str
-) -> None:
+def test_devices_that_cannot_be_given(gpus: Mapping[str, Gpu], paths: Host, devices: list[str], message: str) -> None:
     with pytest.raises(AllocationError, match=message):
         whole_gpus(devices, gpus, [], paths)
 
 
-def test_a_gpu_that_others_share_is_not_given(snapshot: Snapshot, gpus: Mapping[str, Gpu], paths: HostPaths) -> None:
+def test_a_gpu_that_others_share_is_not_given(snapshot: Snapshot, gpus: Mapping[str, Gpu], paths: Host) -> None:
     sharing = bound_pod("sharing", [container("main", mem=1, cores=25)], snapshot)
     unplaced = pod("unplaced", {"nodeName": NODE, "containers": [container("main")]}, {})
     with pytest.raises(AllocationError, match=f"pod default/sharing holds a share of GPU '{FIRST}'"):
@@ -75,7 +73,7 @@ def test_a_gpu_that_others_share_is_not_given(snapshot: Snapshot, gpus: Mapping[
     whole_gpus([f"{FIRST}-5"], gpus, [ended], paths)
 
 
-def test_an_unhealthy_gpu_is_not_given(machine: Path, paths: HostPaths) -> None:
+def test_an_unhealthy_gpu_is_not_given(machine: Path, paths: Host) -> None:
     report_errors(machine, "0000:05:00.0", "umc", 1)
     take_device_node(machine, "dri/renderD136")
     gpus = gpus_by_replica(discover(machine / "sys", machine / "dev").gpus)

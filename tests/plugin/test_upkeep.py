@@ -169,7 +169,7 @@ async def test_a_claim_on_what_is_still_held_waits_and_is_served_when_it_is_free
 async def test_a_claim_on_what_stays_held_is_refused_in_words(
     api: StandInApi, serve: Serve, cgroups: MadeCgroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plugin.allocator._FOR_SURVIVORS", 0.02)
+    monkeypatch.setattr("plugin.holder.StillHeldError.patience", 0.02)
     pod = await serve("one")
     cgroups.has("uid-one", populated=True)
     api.delete(path_of(pod))
@@ -262,7 +262,7 @@ async def test_a_survivor_of_whom_nobody_knows_what_it_holds_closes_the_node(
     cgroups: MadeCgroups,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("plugin.allocator._FOR_SURVIVORS", 0.02)
+    monkeypatch.setattr("plugin.holder.StillHeldError.patience", 0.02)
     pod = await serve("one")
     cgroups.has("uid-one", populated=True)
     (pod_folder(settings.run_dir, "uid-one") / "held.json").write_text("garbage")
@@ -331,7 +331,7 @@ async def test_memory_that_is_still_held_is_not_given_twice(
     cgroups: MadeCgroups,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("plugin.allocator._FOR_SURVIVORS", 0.02)
+    monkeypatch.setattr("plugin.holder.StillHeldError.patience", 0.02)
     one, two = (
         bound_pod(name, [container("main", mem=120000, cores=25)], inventory.snapshot) for name in ("one", "two")
     )
