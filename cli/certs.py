@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from certs.status import Place, ask_for_rotation, status, wait_for_rotation
-from cli.service import StartError
+from cli import arguments
+from cli.service import unreachable
 from kube.client import KubeClient, KubeError
 
 Action = Callable[[KubeClient], Awaitable[int]]
@@ -35,7 +36,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     rotated.add_argument("--ca", action="store_true", help="the authority too, not only the serving certificate")
     rotated.add_argument(
         "--timeout",
-        type=float,
+        type=arguments.seconds,
         default=180.0,
         metavar="SECONDS",
         help="how long to wait (default: %(default)g); the rotation goes on after it",
@@ -92,7 +93,7 @@ async def _connected(kubeconfig: Path | None, action: Action) -> int:
         async with KubeClient.connect(kubeconfig) as client:
             return await action(client)
     except KubeError as error:
-        raise StartError(str(error)) from error
+        raise unreachable(error, kubeconfig) from error
 
 
 def _kubeconfig(given: Path | None) -> Path | None:

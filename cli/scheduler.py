@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 
-from cli import service
+from cli import arguments, service
 from kube.client import KubeClient
 from protocol.policy import Policy
 from scheduler.leader import LeaderSettings
@@ -20,9 +20,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     service.add_options(parser)
     parser.add_argument("--host", default=defaults.host, help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=defaults.port, help="0 takes a free one (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=arguments.port, default=defaults.port, help="0 takes a free one (default: %(default)s)"
+    )
     parser.add_argument("--health-host", default=defaults.health_host, help="for probes (default: %(default)s)")
-    parser.add_argument("--health-port", type=int, default=defaults.health_port, help="default: %(default)s")
+    parser.add_argument("--health-port", type=arguments.port, default=defaults.health_port, help="default: %(default)s")
     parser.add_argument(
         "--node-policy",
         choices=policies,

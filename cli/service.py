@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from kube.client import ConfigurationError, KubeClient
+from kube.client import ConfigurationError, KubeClient, KubeError
 
 Service = Callable[[KubeClient, asyncio.Event], Awaitable[None]]
 T = TypeVar("T")
@@ -44,6 +44,13 @@ def checked(build: Callable[[], T]) -> T:
         raise StartError(str(error)) from error
 
 
+def unreachable(error: KubeError, kubeconfig: Path | None) -> StartError:
+    """Return what to say when the API server cannot be found or asked."""
+    if kubeconfig is None and isinstance(error, ConfigurationError):
+        return StartError(f"{str(error).rstrip('.')}: outside a cluster name one with --kubeconfig")
+    return StartError(str(error))
+
+
 def run(options: argparse.Namespace, service: Service) -> int:
     """Run a service until SIGTERM or SIGINT and return the exit status."""
     logging.basicConfig(
@@ -61,7 +68,7 @@ async def _run(kubeconfig: Path | None, service: Service) -> int:
         async with KubeClient.connect(kubeconfig) as client:
             await service(client, stop)
     except ConfigurationError as error:
-        raise StartError(str(error)) from error
+        raise unreachable(error, kubeconfig) from error
     except (OSError, ExceptionGroup) as error:
         for cause in _leaves(error):
             if isinstance(cause, OSError) and cause.errno in _NO_ADDRESS:

@@ -4,12 +4,13 @@ import argparse
 import json
 from pathlib import Path
 
+from cli.files import read_text
 from cli.service import StartError
 from protocol.policy import Policy
 from scheduler.request import Policies
 from simulate.engine import Simulation
 from simulate.load import LoadError, read_pods
-from simulate.nodes import NodesError, read_nodes
+from simulate.nodes import EXAMPLES, NodesError, is_description, read_nodes
 from simulate.report import as_json, as_text
 
 _BOTH = ("binpack", "spread")
@@ -35,20 +36,20 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         default=[],
         metavar="NODE[/GPU]",
         help="binpack or spread for nodes and, if it is another, for their GPUs; may be given several times "
-        "(default: both)",
+        "(default: binpack and spread)",
     )
     parser.add_argument("--output", choices=["text", "json"], default="text", help="default: %(default)s")
     parser.set_defaults(command=_command)
 
 
 def _command(options: argparse.Namespace) -> int:
-    policies = [_policies(text) for text in options.policy or _BOTH]
+    policies = [_policies(text) for text in dict.fromkeys(options.policy or _BOTH)]
     try:
         nodes = read_nodes(_text_or_file(options.nodes))
     except NodesError as error:
         raise StartError(f"--nodes {options.nodes}: {error}") from error
     try:
-        pods = read_pods(_read(options.pods), is_trace=options.pods.suffix == ".csv")
+        pods = read_pods(read_text(options.pods, "--pods"), is_trace=options.pods.suffix == ".csv")
     except LoadError as error:
         raise StartError(f"--pods {options.pods}: {error}") from error
     results = [Simulation(nodes, one).run(pods) for one in policies]
@@ -66,11 +67,9 @@ def _policies(text: str) -> Policies:
 
 def _text_or_file(text: str) -> str:
     """Return a description that stands on the command line as it is, else the content of the file of this name."""
-    return text if " x " in text and not Path(text).exists() else _read(Path(text))
-
-
-def _read(path: Path) -> str:
     try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartError(f"{path}: {error}") from error
+        return read_text(Path(text), "--nodes")
+    except StartError as error:
+        if is_description(text):
+            return text
+        raise StartError(f"{error}; a line in place of a file is {EXAMPLES}") from error

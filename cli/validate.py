@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cli.files import read_text
 from cli.measured import Report, ReportError, read_reports
 from cli.service import StartError
 from cli.verdict import Outcome, Point, judge
@@ -50,8 +51,6 @@ def render(reports: Sequence[Report], points: Sequence[Point]) -> str:
 def _read(logs: Sequence[Path]) -> tuple[Report, ...]:
     try:
         return read_reports(_lines(logs))
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartError(f"logs: {error}") from error
     except ReportError as error:
         raise StartError(f"logs: {error}") from error
 
@@ -59,4 +58,4 @@ def _read(logs: Sequence[Path]) -> tuple[Report, ...]:
 def _lines(logs: Sequence[Path]) -> list[str]:
     if not logs:
         return sys.stdin.read().splitlines()
-    return [line for log in logs for line in log.read_text().splitlines()]
+    return [line for log in logs for line in read_text(log, "logs").splitlines()]

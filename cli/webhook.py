@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import ssl
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from certs import metrics, tls
@@ -11,7 +12,7 @@ from certs.folder import FolderKeeper
 from certs.keeper import CertificateKeeper, Keeper
 from certs.metrics import Metrics
 from certs.settings import CertSettings, Times, format_duration, parse_duration
-from cli import service
+from cli import arguments, service
 from cli.certs import add_place_options
 from kube.client import KubeClient
 from webhook.app import make_app
@@ -35,10 +36,12 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = commands.add_parser("webhook", help="serve the admission webhook", description=__doc__, allow_abbrev=False)
     service.add_options(parser)
     parser.add_argument("--host", default=server.host, help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=server.port, help="0 takes a free one (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=arguments.port, default=server.port, help="0 takes a free one (default: %(default)s)"
+    )
     parser.add_argument(
         "--drain",
-        type=float,
+        type=arguments.seconds,
         default=server.drain_seconds,
         metavar="SECONDS",
         help="how long to serve on after SIGTERM (default: %(default)g)",
@@ -94,7 +97,7 @@ def _add_certificate_options(parser: argparse.ArgumentParser) -> None:
         ("--absence", times.absence, "a replica that does not take a new certificate for so long is gone"),
     ):
         text = f"{words} (default: {format_duration(default)})"
-        group.add_argument(option, type=parse_duration, default=default, metavar="DURATION", help=text)
+        group.add_argument(option, type=_duration, default=default, metavar="DURATION", help=text)
     group.add_argument(
         "--lease-duration",
         type=int,
@@ -103,8 +106,19 @@ def _add_certificate_options(parser: argparse.ArgumentParser) -> None:
         help="another replica takes over the renewal from one that is silent for so long (default: %(default)s)",
     )
     group.add_argument(
-        "--metrics-port", type=int, metavar="PORT", help="serve GET /metrics over plain HTTP; by default it is not"
+        "--metrics-port",
+        type=arguments.port,
+        metavar="PORT",
+        help="serve GET /metrics over plain HTTP; by default it is not",
     )
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except (ValueError, OverflowError) as error:
+        wanted = "must be a number and one of s, m, h, d, such as 90d, 12h, 5m or 30s"
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: {wanted}") from error
 
 
 def _command(options: argparse.Namespace) -> int:

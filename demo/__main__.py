@@ -18,7 +18,7 @@ from tests.shim.build import CompileError
 
 # Unix sockets lie in the state folder, and their paths are limited to 107 bytes, so it does not follow a long TMPDIR.
 _STATE_PARENT: Final = "/tmp"  # noqa: S108 - the folder has a name of its own and is closed to others
-_PLAIN_WIDTH: Final = 100
+_PLAIN_WIDTH: Final = 80
 
 
 def main() -> int:
@@ -42,10 +42,9 @@ async def _tell(standins: StandIns, console: Console) -> None:
     begin = time.monotonic()
     console.print("Starting a cluster of two nodes in this process ...")
     async with running(standins.setup) as cluster:
-        console.print(
-            f"It is up after {time.monotonic() - begin:.1f} s. Stand-ins: API server, kube-scheduler, kubelets, GPUs, "
-            "AMD's runtime. Real: the webhook, the scheduler extender, the device plugins, the library in containers."
-        )
+        console.print(f"It is up after {time.monotonic() - begin:.1f} s.")
+        console.print("  real:      webhook, scheduler extender, device plugins, audit library")
+        console.print("  stand-ins: API server, kube-scheduler, kubelets, GPUs, AMD's runtime")
         await Scenes(cluster, standins, console, picture.Palette(colours=console.is_terminal)).tell()
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rich.table import Table
 from rich.text import Text
 
 from protocol.allocation import AllocationError
@@ -86,16 +85,16 @@ class Palette:
         return text
 
 
-def table(pictures: Sequence[GpuPicture], palette: Palette, width: int) -> Table:
-    """Return all GPUs as a table, a line of numbers and a strip for each."""
-    grid = Table.grid(padding=(0, 1))
+def lines(pictures: Sequence[GpuPicture], palette: Palette, width: int) -> Iterator[Text]:
+    """Yield two lines for each GPU, its numbers and a strip, each at most as wide as a terminal of this width."""
+    indent = " " * (3 + max((len(picture.node) for picture in pictures), default=0))
     for picture in pictures:
         device = picture.device
         taken = sum(map(bool, picture.owners))
         numbers = f"{taken} of {device.cu_count} CUs, {picture.memory_mib} of {device.memory_mib} MiB"
-        grid.add_row(Text(picture.node, "bold"), Text(f"{device.product}: {numbers}"))
-        grid.add_row("", palette.strip(picture.owners, width))
-    return grid
+        name = Text(f"  {picture.node}".ljust(len(indent)), "bold")
+        yield Text.assemble(name, f"{device.product}: {numbers}")
+        yield Text(indent) + palette.strip(picture.owners, width - len(indent))
 
 
 def legend(pictures: Sequence[GpuPicture], palette: Palette) -> Text:

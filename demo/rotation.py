@@ -105,17 +105,13 @@ def _news(before: Stored, now: Stored) -> list[str]:
     if before.authority is None:
         return news
     if now.next and now.next != before.next:
-        news.append(
-            f"a new authority {_name(now.next.certificate)} is made; every webhook configuration is to trust it"
-        )
+        news.append(f"a new authority {_name(now.next.certificate)} is made, and every webhook is to trust it")
     if now.authority and now.authority != before.authority:
-        news.append(
-            f"trusted everywhere: authority {_name(now.authority.certificate)} is in force, the old one stays trusted"
-        )
+        news.append(f"trusted everywhere: {_name(now.authority.certificate)} is in force, the old one stays trusted")
     if now.replicas != before.replicas:
-        news.append("the webhook serves the new certificate, connections that were open go on")
+        news.append("the webhook serves the new certificate, open connections go on")
     if before.previous and not now.previous:
-        news.append("nobody serves a certificate of the old authority any more: it is trusted no longer")
+        news.append("nobody serves a certificate of the old one any more: trusted no longer")
     return news
 
 

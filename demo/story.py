@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,6 @@ from typing import Any, Final
 
 from rich.console import Console
 from rich.live import Live
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from demo import picture, rotation
@@ -27,9 +26,9 @@ _WAIT_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.05
 _MIB: Final = 1024**2
 _NEXT: Final = """\
-  amd-vgpu simulate   what your cluster would do with your load: docs/simulate.md
-  make demo-cluster   the same story on a real Kubernetes on this machine (root)
-  kubectl apply -k .  on your cluster: README.md, "Install"
+  .venv/bin/amd-vgpu simulate   what a cluster would do: docs/simulate.md
+  make demo-cluster             the same on a real Kubernetes here (root)
+  kubectl apply -k .            on your cluster: README.md, "Install"
 """
 
 
@@ -60,10 +59,11 @@ class Scenes:
         for name in FIRST:
             await self._create(example(name))
             pods.append(await self._running(name))
-        added = [volume for volume in pods[0]["spec"]["volumes"] if volume["name"] == LIBRARY_VOLUME]
-        self._say(f"the webhook added: schedulerName: {pods[0]['spec']['schedulerName']}, volume {json.dumps(added)}")
+        spec = pods[0]["spec"]
+        path = next(one["hostPath"]["path"] for one in spec["volumes"] if one["name"] == LIBRARY_VOLUME)
+        self._say(f"the webhook added schedulerName {spec['schedulerName']}, hostPath volume {path}")
         await self._draw()
-        self._title("What the HIP program in each container sees and may do")
+        self._title("What HIP (hipMemGetInfo, hipMalloc) tells the program in each container")
         for name in FIRST:
             await self._show_memory(name)
 
@@ -81,7 +81,8 @@ class Scenes:
     async def _wait_for_room(self) -> None:
         fourth = example("fourth")
         _limits(fourth)["amd.com/gpumem"] = 32768  # more than the GPUs of the other node have
-        self._title(f"`fourth` wants more than is left: {picture.limits(fourth)}")
+        self._title("A pod that wants more than is left waits until another goes")
+        self._say(f"fourth   {picture.limits(fourth)}")
         self._command("kubectl apply -f fourth.yaml")
         await self._create(fourth)
         waiting = await self._pod("fourth", lambda pod: bool(pod and _why_waiting(pod)))
@@ -93,7 +94,7 @@ class Scenes:
         await self._show_memory("fourth")
 
     async def _rotate(self) -> None:
-        self._title("The webhook's authority and certificate are renewed while pods are admitted all the time")
+        self._title("The webhook's certificates are renewed while pods are admitted all the time")
         load = rotation.Load(self.cluster.client, example("small") | {"metadata": {"generateName": "load-"}})
         begin = time.monotonic()
         steps: list[str] = []
@@ -107,18 +108,18 @@ class Scenes:
                 while not rotating.done():
                     await asyncio.wait({rotating}, timeout=_LOOK_SECONDS)
                     if self.console.is_terminal:
-                        live.update(_rotation_table(steps, load), refresh=True)
+                        live.update(_rotation_lines(steps, load), refresh=True)
             await rotating
-        self.console.print(_rotation_table(steps, load))
+        self.console.print(_rotation_lines(steps, load))
 
     async def _draw(self) -> None:
         nodes, _ = await self.cluster.client.list(paths.NODES)
         pods, _ = await self.cluster.client.list(paths.PODS)
         pictures = list(picture.gpus(nodes, pods))
-        self.console.print(
-            Padding(picture.table(pictures, self.palette, self.console.width - 12), (1, 0, 0, 2), expand=False)
-        )
-        self.console.print(Padding(picture.legend(pictures, self.palette), (0, 0, 0, 2), expand=False))
+        self.console.print()
+        for line in picture.lines(pictures, self.palette, self.console.width):
+            self.console.print(line)
+        self.console.print(Text("  ") + picture.legend(pictures, self.palette))
 
     async def _show_memory(self, name: str) -> None:
         lines = await self._log(name)
@@ -126,7 +127,7 @@ class Scenes:
         codes = {line["step"]: line["code"] for line in lines if "step" in line}
         words = {0: "works", 2: "hipErrorOutOfMemory"}
         parts = (
-            f"hipMemGetInfo: {total} MiB",
+            f"sees {total} MiB",
             f"all of it: {words.get(codes['allocate-total'])}",
             f"one byte more: {words.get(codes['one-byte-over'])}",
         )
@@ -158,10 +159,12 @@ class Scenes:
         self.console.print(Text(text, "bold"))
 
     def _command(self, text: str) -> None:
-        self.console.print(Padding(Text.assemble(("$ ", "dim"), text), (0, 0, 0, 2), expand=False))
+        self.console.print(Text.assemble("  ", ("$ ", "dim"), text))
 
     def _say(self, text: str, style: str = "") -> None:
-        self.console.print(Padding(Text(text, style), (0, 0, 0, 2), expand=False))
+        # Not rich's Padding: it fills lines up with spaces, which are in the way in a file and when text is copied.
+        wrap = textwrap.TextWrapper(self.console.width, "  ", "  ", break_on_hyphens=False)
+        self.console.print(Text(wrap.fill(text), style))
 
 
 def _limits(pod: dict[str, Any]) -> dict[str, Any]:
@@ -174,10 +177,7 @@ def _why_waiting(pod: Json) -> str:
     return next((str(one["message"]) for one in conditions if one.get("reason") == "Unschedulable"), "")
 
 
-def _rotation_table(steps: Sequence[str], load: rotation.Load) -> Table:
-    grid = Table.grid()
-    for step in steps:
-        grid.add_row(f"  {step}")
+def _rotation_lines(steps: Sequence[str], load: rotation.Load) -> Text:
     failed = Text(f"{load.failed}", "bold green" if not load.failed else "bold red")
-    grid.add_row(Text.assemble(f"  pods admitted meanwhile: {load.admitted}, failed admissions: ", failed))
-    return grid
+    counts = Text.assemble(f"  pods admitted meanwhile: {load.admitted}, failed admissions: ", failed)
+    return Text("\n").join([*(Text(f"  {step}") for step in steps), counts])

@@ -16,10 +16,10 @@ DEFAULT_COUNT: Final = 10
 MAX_NODES: Final = 100_000
 MAX_GPUS: Final = 64
 _LINE: Final = re.compile(
-    r"(?:(?:(?P<nodes>[0-9]{1,6}) nodes?|(?P<name>[a-z0-9][-a-z0-9.]{0,252})): +)?(?P<gpus>[^:]+)", re.ASCII
+    r"(?:(?:(?P<nodes>[0-9]{1,18}) nodes?|(?P<name>[a-z0-9][-a-z0-9.]{0,252})): +)?(?P<gpus>[^:]+)", re.ASCII
 )
 _GPUS: Final = re.compile(r"(?P<number>[0-9]{1,3}) *x +(?P<product>.+?)(?: +(?P<mode>[A-Z]PX))?", re.ASCII)
-_HINT: Final = "such as `4 x MI300X SPX`, `2 nodes: 8 x MI210` or `node-a: 1 x MI300X + 2 x RX 7900 XTX`"
+EXAMPLES: Final = "such as `4 x MI300X SPX`, `2 nodes: 8 x MI210` or `node-a: 1 x MI300X + 2 x RX 7900 XTX`"
 
 
 class NodesError(ValueError):
@@ -46,10 +46,10 @@ def read_nodes(text: str) -> tuple[SimulatedNode, ...]:
         NodesError: it is neither, or has no node with GPUs.
     """
     lines = [stripped for line in text.splitlines() if (stripped := line.partition("#")[0].strip())]
-    nodes = tuple(_described(lines) if all(map(_is_description, lines)) else _registered(text))
+    nodes = tuple(_described(lines) if all(map(is_description, lines)) else _registered(text))
     if not nodes:
         raise NodesError(
-            f"there is no node with GPUs: write {_HINT}, or give the output of `kubectl get nodes -o json`"
+            f"there is no node with GPUs: write {EXAMPLES}, or give the output of `kubectl get nodes -o json`"
         )
     names = [node.name for node in nodes]
     if len(set(names)) != len(names):
@@ -58,7 +58,8 @@ def read_nodes(text: str) -> tuple[SimulatedNode, ...]:
     return nodes
 
 
-def _is_description(line: str) -> bool:
+def is_description(line: str) -> bool:
+    """Return whether a line means to describe nodes, rightly or wrongly."""
     match = _LINE.fullmatch(line)
     return match is not None and " x " in f" {match['gpus']}".replace("x ", " x ")
 
@@ -68,7 +69,7 @@ def _described(lines: Iterable[str]) -> Iterator[SimulatedNode]:
     for line in lines:
         match = _LINE.fullmatch(line)
         if match is None:
-            raise NodesError(f"{line!r}: must be {_HINT}")
+            raise NodesError(f"{line!r}: must be {EXAMPLES}")
         devices = tuple(_devices(line, match["gpus"]))
         count = int(match["nodes"] or 1)
         if not 1 <= count <= MAX_NODES:
@@ -84,12 +85,14 @@ def _devices(line: str, text: str) -> Iterator[DeviceInfo]:
         match = _GPUS.fullmatch(part.strip())
         product = PRODUCTS.get(match["product"]) if match else None
         if match is None or product is None:
-            raise NodesError(f"{line!r}: {part.strip()!r}: must be a number and one of {', '.join(PRODUCTS)}, {_HINT}")
+            raise NodesError(f"{part.strip()!r}: must be a number and one of {', '.join(PRODUCTS)}, {EXAMPLES}")
         mode = match["mode"] or "SPX"
         parts = _parts(line, product, mode)
-        if not 1 <= int(match["number"]) * parts <= MAX_GPUS:
-            raise NodesError(f"{line!r}: {match['number']} GPUs: with partitions there must be from 1 to {MAX_GPUS}")
-        for _ in range(int(match["number"]) * parts):
+        count = int(match["number"]) * parts
+        if not 1 <= count <= MAX_GPUS:
+            partitions = f" in {parts} partitions each" if parts > 1 else ""
+            raise NodesError(f"{line!r}: {match['number']} GPUs{partitions}: must make 1 to {MAX_GPUS} on a node")
+        for _ in range(count):
             yield _device(product, index, parts, mode)
             index += 1
 
@@ -121,11 +124,11 @@ def _registered(text: str) -> Iterator[SimulatedNode]:
     try:
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:
-        raise NodesError(f"neither lines {_HINT}, nor JSON or YAML: {error}") from error
+        raise NodesError(f"neither lines {EXAMPLES}, nor JSON or YAML: {error}") from error
     for document in documents:
         if not isinstance(document, dict):
             raise NodesError(
-                f"{str(document)[:80]!r}: must be lines {_HINT}, or the output of `kubectl get nodes -o json`"
+                f"{str(document)[:80]!r}: must be lines {EXAMPLES}, or the output of `kubectl get nodes -o json`"
             )
         for item in document.get("items", [document]):
             yield from _node(item)

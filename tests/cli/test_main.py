@@ -50,6 +50,7 @@ def test_wrong_options_are_told_with_the_usage(arguments: tuple[str, ...]) -> No
         ((*PLUGIN, "--count=20", "--count=MI300X=1001"), "count: MI300X=1001: must be from 1 to 1000"),
         ((*PLUGIN, "--count=MI300X"), "count: 'MI300X': must be a number such as 20, or a type and a number"),
         ((*PLUGIN, "--allocate-timeout=0"), "allocate_seconds: 0.0: must be greater than 0"),
+        ((*PLUGIN, "--recovery=-1"), "recovery_seconds: -1.0: must be 0 or more"),
         (("scheduler", "--bind-wait=-1"), "bind wait: -1: must be greater than 0 seconds"),
         (("webhook", "--library-dir=vgpu"), "library_dir 'vgpu' must be an absolute path"),
         (("scheduler",), "no kubeconfig given, and no pod's service account"),
