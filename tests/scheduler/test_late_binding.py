@@ -211,3 +211,33 @@ def test_the_choice_of_a_second_bind_holds_before_it_is_proved() -> None:
 def test_only_a_bind_of_just_now_keeps_a_pod_to_its_node(changed: dict[str, str], node: str) -> None:
     notes = {ASSIGNED_NODE: "node-a", BIND_PHASE: "allocating", BIND_TIME: str(int(EPOCH.timestamp()))}
     assert bound_soon({"metadata": {"annotations": {**notes, **changed}}}, EPOCH) == node
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        ("node-a", "pod default/first, bound to it at 2026-01-01T00:00:00Z, still waits for its GPUs; tried again"),
+        ("", "pod default/first is being bound to it since 2026-01-01T00:00:00Z; tried again"),
+    ],
+)
+def test_who_stands_in_the_way_is_said_in_words(bound: str, words: str) -> None:
+    async def scenario() -> str:
+        api, state = Api(), ClusterState()
+        client = cast(KubeClient, api)
+        first = {"namespace": "default", "name": "first", "uid": "f", "creationTimestamp": EPOCH.isoformat()}
+        spec = {**api.objects[POD]["spec"], "nodeName": bound}
+        api.put(paths.pod("default", "first"), {"metadata": first, "spec": spec})
+        node = api.objects[NODE]
+        lock = {**node["metadata"]["annotations"], NODE_LOCK: "2026-01-01T00:00:00Z,default,first"}
+        api.put(NODE, {**node, "metadata": {**node["metadata"], "annotations": lock}})
+        watching = asyncio.create_task(state.run(client))
+        binder = Binder(client, state, NodeLocks(client, state, now), policies=Policies(), wait_seconds=5)
+        with pytest.raises(BindError) as refused:
+            await binder.bind(ARGS, lambda _: None)
+        watching.cancel()
+        return str(refused.value)
+
+    message = run(scenario())
+    assert message.startswith("node node-a was not free within 5 s: ")
+    assert words in message
+    assert ("`kubectl -n default describe pod first`" in message) is bool(bound)
