@@ -16,7 +16,7 @@ def read_text(path: Path, option: str) -> str:
         StartError: it cannot be read, or is no UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # with or without the mark that spreadsheets write
     except OSError as error:
         raise StartError(f"{option} {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
 from protocol.names import RESOURCE_CORES, RESOURCE_GPU, RESOURCE_MEMORY
 from protocol.selection import GPU_POLICY, LISTS, NODE_POLICY
+from simulate.objects import ObjectsError, read_objects
 
 MAX_PODS: Final = 1_000_000
 _COLUMNS: Final = {"gpu": RESOURCE_GPU, "gpumem": RESOURCE_MEMORY, "gpucores": RESOURCE_CORES}
@@ -102,14 +101,11 @@ def _traced_pod(row: Mapping[str, str], name: str) -> Json:
 
 def _manifests(text: str) -> Iterator[Arrival]:
     try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
-    except yaml.YAMLError as error:
-        raise LoadError(f"neither YAML nor JSON: {error}") from error
-    for document in documents:
-        if not isinstance(document, dict):
-            raise LoadError(f"{str(document)[:80]!r}: must be a manifest")
-        for item in document.get("items", [document]):
-            yield from _of_manifest(item)
+        items = list(read_objects(text))
+    except ObjectsError as error:
+        raise LoadError(str(error)) from error
+    for item in items:
+        yield from _of_manifest(item)
 
 
 def _of_manifest(item: Json) -> Iterator[Arrival]:

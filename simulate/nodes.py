@@ -5,11 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
 from protocol.devices import DeviceInfo, RegisterError, decode_register
 from protocol.names import NODE_REGISTER
 from protocol.pods import annotations
+from simulate.objects import ObjectsError, read_objects
 from simulate.products import MODES, PRODUCTS, Product
 
 DEFAULT_COUNT: Final = 10
@@ -122,16 +121,11 @@ def _device(product: Product, index: int, parts: int, mode: str) -> DeviceInfo:
 
 def _registered(text: str) -> Iterator[SimulatedNode]:
     try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
-    except yaml.YAMLError as error:
-        raise NodesError(f"neither lines {EXAMPLES}, nor JSON or YAML: {error}") from error
-    for document in documents:
-        if not isinstance(document, dict):
-            raise NodesError(
-                f"{str(document)[:80]!r}: must be lines {EXAMPLES}, or the output of `kubectl get nodes -o json`"
-            )
-        for item in document.get("items", [document]):
-            yield from _node(item)
+        items = list(read_objects(text))
+    except ObjectsError as error:
+        raise NodesError(f"neither lines {EXAMPLES}, nor the output of `kubectl get nodes -o json`: {error}") from error
+    for item in items:
+        yield from _node(item)
 
 
 def _node(item: Mapping[str, Any]) -> Iterator[SimulatedNode]:
@@ -142,6 +136,8 @@ def _node(item: Mapping[str, Any]) -> Iterator[SimulatedNode]:
     if register is None:
         return  # a node without GPUs
     try:
-        yield SimulatedNode(name, decode_register(register))
+        devices = decode_register(register)
     except RegisterError as error:
         raise NodesError(f"node {name}: annotation {NODE_REGISTER}: {error}") from error
+    if devices:
+        yield SimulatedNode(name, devices)

@@ -75,7 +75,7 @@ def test_what_is_wrong_in_a_trace_is_named(text: str, words: str) -> None:
     ("text", "words"),
     [
         ("", "there is no pod"),
-        ("just text", "must be a manifest"),
+        ("just text", "must be an object such as kubectl prints"),
         ("{", "neither YAML nor JSON"),
         ('{"kind": "Service", "metadata": {"name": "a"}}', "there is no pod"),
         (

@@ -82,7 +82,8 @@ def test_registrations_of_a_real_cluster(form: str) -> None:
         ("1 x MI300X TPX", "has 8 XCCs"),
         ("a: 1 x MI210\na: 1 x MI210", "node 'a' is there twice"),
         ("{not: [json", "neither lines"),
-        ("plain words", "must be lines"),
+        ("plain words", "neither lines such as"),
+        (json.dumps({"metadata": {"name": "a", "annotations": {NODE_REGISTER: "[]"}}}), "there is no node with GPUs"),
         ('{"kind": "Pod", "metadata": {"name": "a"}}', "must be Node objects with names"),
         (
             json.dumps({"kind": "Node", "metadata": {"name": "a", "annotations": {NODE_REGISTER: "{"}}}),
