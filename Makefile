@@ -15,7 +15,9 @@ bench: $(VENV) shim ## what things cost, as tables; the last of them needs root
 	$(BIN)/python -m bench.shim_cost
 	$(BIN)/python -m bench.webhook
 	$(BIN)/python -m bench.extender
+	$(BIN)/python -m bench.cluster --nodes 1000 --pods 4000 --churn 2000
 	$(BIN)/python -m bench.plugin
+	$(BIN)/python -m bench.burst
 
 demo: $(VENV) shim ## the whole product in one process, shown in the terminal: no root, no GPU, no cluster
 	$(BIN)/python -m demo
