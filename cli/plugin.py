@@ -104,11 +104,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="how long a GPU that was unhealthy must be well before it is given out again (default: %(default)g)",
     )
     parser.add_argument(
-        "--report-capacity",
-        action="store_true",
-        help="show amd.com/gpumem and amd.com/gpucores in the node's capacity on all kubelets, not only where needed",
-    )
-    parser.add_argument(
         "--standalone",
         action="store_true",
         help="give whole GPUs to pods that neither our scheduler nor HAMi's has placed; by default they fail",
@@ -164,7 +159,6 @@ def read_settings(options: argparse.Namespace) -> PluginSettings:
         integrated=options.integrated,
         errors_tolerated=options.errors_tolerated,
         recovery_seconds=options.recovery,
-        report_capacity=options.report_capacity,
         standalone=options.standalone,
         metrics_port=options.metrics_port,
         allocate_seconds=options.allocate_timeout,

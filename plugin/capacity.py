@@ -1,37 +1,31 @@
-"""Shares in the node's capacity, for kubelets that ask for it and people that want to see it.
+"""Shares in the node's capacity, so much of them that it never binds: the scheduler alone decides.
 
-A kubelet passes over resources that no node has, such as `amd.com/gpumem`; but before 1.31 it does so for containers
-only and refuses a pod with such an init container (kubernetes/kubernetes#124255). For these the node is given capacity
-that never binds: the scheduler alone decides. On others it is an option, so that `kubectl describe node` shows what of
-the GPUs is asked for.
+Who meets a resource that the node does not have passes over it, mostly. Kubelets before 1.31 do so for containers only,
+and refuse a pod with such an init container (kubernetes/kubernetes#124255). kube-scheduler from 1.32 on, when a node
+changes, wakes only those waiting pods that the node could serve with everything they ask for, and there it forgets what
+its extender told it to ignore: a pod that waited for a slot would wait on for five minutes.
 """
 
-import re
 from collections.abc import Sequence
-from typing import Final
 
 from protocol.devices import DeviceInfo
 from protocol.names import RESOURCE_CORES, RESOURCE_MEMORY
 from protocol.pods import Json
 from protocol.quantity import QuantityError, parse_quantity
 
-_FIXED_IN: Final = (1, 31)
-_VERSION: Final = re.compile(r"v(\d{1,4})\.(\d{1,4})\b", re.ASCII)
 
-
-def due_capacity(node: Json, devices: Sequence[DeviceInfo], *, always: bool = False) -> dict[str, str]:
+def due_capacity(node: Json, devices: Sequence[DeviceInfo]) -> dict[str, str]:
     """Return the capacity that the node's status should get, empty when it has it or needs none.
 
-    What an older kubelet was once given is kept right after its upgrade too.
+    A node without GPUs gets none, but what it once had is kept right.
 
     Args:
         node: this machine's Node object.
         devices: its GPUs.
-        always: whatever kubelet the node has.
     """
     found = (node.get("status") or {}).get("capacity") or {}
     wanted = share_capacity(devices)
-    if not (always or _needs_capacity(node) or wanted.keys() & found.keys()):
+    if not devices and not wanted.keys() & found.keys():
         return {}
     return {name: value for name, value in wanted.items() if not _is(found.get(name), value)}
 
@@ -53,9 +47,3 @@ def share_capacity(devices: Sequence[DeviceInfo]) -> dict[str, str]:
         RESOURCE_MEMORY: str(sum(device.memory_mib for device in devices)),
         RESOURCE_CORES: str(sum(100 * device.count for device in devices)),
     }
-
-
-def _needs_capacity(node: Json) -> bool:
-    version = ((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or ""
-    match = _VERSION.match(version)
-    return match is not None and (int(match[1]), int(match[2])) < _FIXED_IN

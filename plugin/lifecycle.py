@@ -56,7 +56,6 @@ async def run(settings: PluginSettings, client: KubeClient, stop: asyncio.Event)
         settings.node_name,
         inventory,
         recheck_seconds=settings.recheck_seconds,
-        capacity=settings.report_capacity,
     )
     with metrics.served(settings.metrics_port):
         async with asyncio.TaskGroup() as tasks:

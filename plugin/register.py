@@ -20,9 +20,7 @@ _FIRST_DELAY: Final = 0.5
 _LONGEST_DELAY: Final = 30.0
 
 
-async def keep_registered(
-    client: KubeClient, node: str, inventory: Inventory, *, recheck_seconds: float, capacity: bool = False
-) -> None:
+async def keep_registered(client: KubeClient, node: str, inventory: Inventory, *, recheck_seconds: float) -> None:
     """Keep the node equal to the inventory, for ever; the API server's absence only delays it.
 
     Args:
@@ -30,13 +28,12 @@ async def keep_registered(
         node: this node's name.
         inventory: the GPUs.
         recheck_seconds: time between two looks: a Node object that was made anew has lost its annotations.
-        capacity: show the shares in the node's capacity, whatever kubelet it has.
     """
     backoff = Backoff(_FIRST_DELAY, _LONGEST_DELAY)
     while True:
         replaced = inventory.replaced
         try:
-            await write_register(client, node, inventory.snapshot.devices, capacity=capacity)
+            await write_register(client, node, inventory.snapshot.devices)
         except KubeError as error:
             delay = backoff.next()
             log.warning("the GPUs could not be written to node %s, next try in %.1f s: %s", node, delay, error)
@@ -46,12 +43,10 @@ async def keep_registered(
             await first_of(replaced, seconds=recheck_seconds)
 
 
-async def write_register(
-    client: KubeClient, node: str, devices: Sequence[DeviceInfo], *, capacity: bool = False
-) -> None:
+async def write_register(client: KubeClient, node: str, devices: Sequence[DeviceInfo]) -> None:
     """Write what differs: the capacity first, as pods come when the annotation is there."""
     item = await client.get(node_path(node))
-    due = due_capacity(item, devices, always=capacity)
+    due = due_capacity(item, devices)
     if due:
         status = {"capacity": due, "allocatable": due}
         await client.patch(f"{node_path(node)}/status", {"status": status})

@@ -36,7 +36,6 @@ class PluginSettings:
         integrated: offer GPUs that are part of a processor too.
         errors_tolerated: uncorrectable errors that a block of a GPU may have counted before the GPU is unhealthy.
         recovery_seconds: how long a GPU that was unhealthy must be well before it is healthy again.
-        report_capacity: show `amd.com/gpumem` and `amd.com/gpucores` in the node's capacity, whatever kubelet it has.
         standalone: give whole GPUs to pods that no scheduler of ours or HAMi's has placed.
         metrics_port: where `/metrics` is served over plain HTTP, on all addresses; None: nowhere.
         allocate_seconds: how long Allocate waits for the API server before it gives up. The kubelet itself sets no
@@ -66,7 +65,6 @@ class PluginSettings:
     integrated: bool = False
     errors_tolerated: int = 0
     recovery_seconds: float = 30
-    report_capacity: bool = False
     standalone: bool = False
     metrics_port: int | None = None
     allocate_seconds: float = 20

@@ -12,7 +12,6 @@ from cli.plugin import add_parser, read_settings
     [
         ("--hsa", "below_hip", True),
         ("--require-audit", "require_audit", True),
-        ("--report-capacity", "report_capacity", True),
         ("--standalone", "standalone", True),
         ("--integrated", "integrated", True),
         ("--errors-tolerated=3", "errors_tolerated", 3),

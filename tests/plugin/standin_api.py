@@ -158,6 +158,8 @@ class StandInApi:
 
     def _patch(self, path: str, patch: Json, content_type: str) -> web.Response:
         assert content_type == "application/merge-patch+json"
+        if path.endswith("/status"):
+            path, patch = path.removesuffix("/status"), {"status": patch["status"]}  # the rest is passed over
         item = self.objects.get(path)
         if item is None:
             return _status(404, "NotFound")

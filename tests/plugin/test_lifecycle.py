@@ -334,12 +334,10 @@ async def test_a_machine_without_gpus_registers_none(
         await until(api, lambda: api.notes(NODE_PATH).get(NODE_REGISTER) == "[]")
 
 
-async def test_capacity_is_reported_on_request(settings: PluginSettings, client: KubeClient, api: StandInApi) -> None:
-    status = f"{NODE_PATH}/status"
-    api.put(status, {})
-    async with running(replace(settings, report_capacity=True), client):
-        await until(api, lambda: "status" in api.objects[status])
-    shown = api.objects[status]["status"]
+async def test_the_node_shows_what_its_gpus_have(settings: PluginSettings, client: KubeClient, api: StandInApi) -> None:
+    async with running(settings, client):
+        await until(api, lambda: "status" in api.objects[NODE_PATH])
+    shown = api.objects[NODE_PATH]["status"]
     assert shown["capacity"] == shown["allocatable"] == {"amd.com/gpumem": "393216", "amd.com/gpucores": "2000"}
 
 

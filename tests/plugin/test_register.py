@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kube.client import KubeClient
+from plugin.capacity import share_capacity
 from plugin.discovery import Snapshot
 from plugin.inventory import Inventory
 from plugin.register import keep_registered
@@ -39,10 +40,12 @@ async def test_the_gpus_are_written_once(client: KubeClient, api: StandInApi, in
     async with running(client, inventory, recheck=0.01):
         await until(api, lambda: len(api.calls) > 5)
     assert decode_register(registered(api) or "") == inventory.snapshot.devices
-    assert api.patches() == [NODE_PATH]
+    assert api.patches() == [f"{NODE_PATH}/status", NODE_PATH]
 
 
 async def test_what_is_right_already_is_not_written(client: KubeClient, api: StandInApi, inventory: Inventory) -> None:
+    right = {"capacity": share_capacity(inventory.snapshot.devices)}
+    api.put(NODE_PATH, {**api.objects[NODE_PATH], "status": right})
     api.annotate(NODE_PATH, {NODE_REGISTER: encode_register(inventory.snapshot.devices)})
     async with running(client, inventory, recheck=0.01):
         await until(api, lambda: len(api.calls) > 2)

@@ -1,9 +1,9 @@
 """The manual names every message that the rules can give, and none that they cannot."""
 
-import dataclasses
 import re
 from pathlib import Path
 
+from cli.main import make_parser
 from protocol.devices import DeviceInfo, encode_register
 from protocol.faults import Fault
 from tests.webhook.cases import MALFORMED, REFUSED, REFUSED_AT_THE_END, UPDATES, WARNED
@@ -11,7 +11,7 @@ from tests.webhook.makers import gpu_container, pod
 from webhook.advice import pod_warnings
 from webhook.hints import ClusterHints
 from webhook.review import User
-from webhook.settings import ServerSettings, WebhookSettings
+from webhook.settings import WebhookSettings
 from webhook.shape import shape_faults
 from webhook.update import update_faults
 from webhook.validate import validate_pod
@@ -76,16 +76,16 @@ def _hints() -> list[str]:
     return [text for hints in (empty, small) for text in pod_warnings(manifest, SETTINGS, hints)]
 
 
-def test_the_table_of_settings_is_that_of_the_code() -> None:
-    fields = [*dataclasses.fields(WebhookSettings), *dataclasses.fields(ServerSettings)]
-    defaults = {field.name: field.default for field in fields}
-    documented = {name: default for name, default, _ in _rows("Settings")}
-    assert documented == {
-        name: "" if default is dataclasses.MISSING else _shown(default) for name, default in defaults.items()
-    }
+def test_the_table_of_settings_has_the_defaults_of_the_command() -> None:
+    options = vars(make_parser(["webhook"]).parse_args(["webhook"]))
+    documented = {row[0]: row[1].partition(":")[0] for row in _rows("Settings")}
+    assert len(documented) > 10
+    assert documented == {option: _shown(options[option.removeprefix("--").replace("-", "_")]) for option in documented}
 
 
 def _shown(default: object) -> str:
-    if isinstance(default, frozenset):
-        return "`, `".join(sorted(default))
-    return str(default).lower() if isinstance(default, bool) else str(default).removesuffix(".0")
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    if isinstance(default, float):
+        return f"{default:g}"
+    return "" if default in (None, []) else str(default)
