@@ -56,8 +56,11 @@ ENV_TUNABLES: Final = "GLIBC_TUNABLES"
 ENV_REGION: Final = "AMVGPU_REGION"
 ENV_BELOW_HIP: Final = "AMVGPU_HSA"
 """`1`: memory that programs take below HIP (OpenCL, OpenMP) counts as well."""
-STATIC_TLS_TUNABLE: Final = "glibc.rtld.optional_static_tls=16384"
-"""An audit library leaves too little static TLS for a preloaded allocator such as jemalloc; this gives it back."""
+STATIC_TLS_TUNABLE: Final = "glibc.rtld.optional_static_tls=4096"
+"""An audit library leaves too little static TLS for a preloaded allocator such as jemalloc; this gives it back.
+
+glibc takes it off every thread's stack: with 16384 a thread of the smallest size (PTHREAD_STACK_MIN) could not start.
+"""
 
 LIBRARY_DIR: Final = "/usr/local/vgpu"
 """Folder of the audit library, on the host and in containers."""

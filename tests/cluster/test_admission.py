@@ -152,7 +152,7 @@ def test_an_own_ld_audit_is_joined(api: Cluster) -> None:
     env = stored(api, "audited")["spec"]["containers"][0]["env"]
     assert [variable["value"] for variable in env] == [
         "/usr/local/vgpu/libamvgpu.so:/mine.so",
-        "glibc.malloc.check=1:glibc.rtld.optional_static_tls=16384",
+        "glibc.malloc.check=1:glibc.rtld.optional_static_tls=4096",
     ]
 
 

@@ -80,7 +80,7 @@ def test_three_pods_share_one_gpu(product: Product, space: str) -> None:
         assert ours["HIP_VISIBLE_DEVICES"] == "0"
         assert ours["HIP_DEVICE_MEMORY_LIMIT"] == f"{mib}m"
         assert ours["LD_AUDIT"] == "/usr/local/vgpu/libamvgpu.so"
-        assert ours["GLIBC_TUNABLES"] == "glibc.rtld.optional_static_tls=16384"
+        assert ours["GLIBC_TUNABLES"] == "glibc.rtld.optional_static_tls=4096"
         assert ours["AMVGPU_REGION"] == "/run/amd-vgpu"
 
 

@@ -55,7 +55,7 @@ def test_everything_that_a_container_gets(root: Path) -> None:
             "HSA_CU_MASK": "0:0-75;1:0-75",
             "HIP_DEVICE_MEMORY_LIMIT": "16384m",
             "LD_AUDIT": "/usr/local/vgpu/libamvgpu.so",
-            "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384",
+            "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=4096",
             "AMVGPU_REGION": "/run/amd-vgpu",
         },
         devices=(

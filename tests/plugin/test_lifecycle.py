@@ -265,7 +265,7 @@ async def test_allocate_through_the_socket(
         "HSA_CU_MASK": "0:0-75",
         "HIP_DEVICE_MEMORY_LIMIT": "16384m",
         "LD_AUDIT": "/usr/local/vgpu/libamvgpu.so",
-        "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384",
+        "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=4096",
         "AMVGPU_REGION": "/run/amd-vgpu",
     }
     dev = settings.dev_root

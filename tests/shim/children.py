@@ -12,7 +12,7 @@ OURS: Final = {
     "HSA_CU_MASK": "0:0-37;1:0x3f",
     "ROCR_VISIBLE_DEVICES": "GPU-1f,GPU-2e",
     "HIP_VISIBLE_DEVICES": "0,1",
-    "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384",
+    "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=4096",
 }
 # What shells add by themselves, and what the tests set.
 NOT_LOOKED_AT: Final = {"PWD", "OLDPWD", "SHLVL", "_", "PATH", "AMVGPU_REGION"}

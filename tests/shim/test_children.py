@@ -134,7 +134,7 @@ VALUES: dict[str, tuple[Mapping[str, str | None], Mapping[str, str | None]]] = {
     "no library": ({"LD_AUDIT": ""}, {}),
     "other tunables": (
         {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"},
-        {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384:glibc.malloc.arena_max=1"},
+        {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=4096:glibc.malloc.arena_max=1"},
     ),
     "own value of the tunable": (
         {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=4096"},

@@ -498,7 +498,7 @@ WARNED = (
         pod(_env({"name": "GLIBC_TUNABLES", "valueFrom": {"secretKeyRef": {}}})),
         (
             (
-                f"{ENV}.valueFrom: glibc.rtld.optional_static_tls=16384 cannot be joined to it; "
+                f"{ENV}.valueFrom: glibc.rtld.optional_static_tls=4096 cannot be joined to it; "
                 "without it a program with a preloaded allocator may not start"
             ),
         ),
