@@ -175,10 +175,11 @@ class Extender:
 
     def prioritize(self, args: FilterArgs) -> list[dict[str, object]]:
         """Return the nodes' scores, less what the binds that wait for a node cost it."""
-        request = Request.of(args.pod, self.policies)
+        score = self.scores.scorer(Request.of(args.pod, self.policies))
         waiting = self.reservations.decided()
         return [
-            {"Host": name, "Score": less_queue(self.scores.score(name, request), waiting[name])} for name in args.names
+            {"Host": name, "Score": less_queue(score(name), waiting[name]) if name in waiting else score(name)}
+            for name in args.names
         ]
 
     async def preempt(self, args: PreemptArgs) -> dict[str, object]:

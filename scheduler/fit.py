@@ -152,15 +152,24 @@ class Scores:
 
     def score(self, node: str, request: Request) -> int:
         """Return a node's score for a pod."""
-        usages = self._usages(node)
-        if not usages:
-            return 0
-        load = self._load(node, usages)
-        wish = load if request.policies.node is Policy.BINPACK else 1 - load
-        if not request.needs_several:
-            return round(MAX_SCORE * wish)
-        near = self._is_near(node, usages, request)
-        return round((MAX_SCORE - _NEARNESS) * wish) + _NEARNESS * near
+        return self.scorer(request)(node)
+
+    def scorer(self, request: Request) -> Callable[[str], int]:
+        """Return what gives the score of a node for a pod: for many nodes it looks at the pod once."""
+        several, packs = request.needs_several, request.policies.node is Policy.BINPACK
+
+        def score(node: str) -> int:
+            usages = self._usages(node)
+            if not usages:
+                return 0
+            load = self._load(node, usages)
+            wish = load if packs else 1 - load
+            if not several:
+                return round(MAX_SCORE * wish)
+            near = self._is_near(node, usages, request)
+            return round((MAX_SCORE - _NEARNESS) * wish) + _NEARNESS * near
+
+        return score
 
     def _load(self, node: str, usages: Usages) -> float:
         before = self._loads.get(node)
