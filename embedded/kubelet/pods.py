@@ -94,6 +94,9 @@ class PodWorker:
             for task in (deleted, living):
                 task.cancel()
             await asyncio.gather(deleted, living, return_exceptions=True)
+            if not self._deleted.is_set():  # the machine ends, not the pod
+                self._grace = 0
+                await self._stop()
             self._manager.forget(self.ref.uid)
 
     async def _live(self) -> None:

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,3 +63,14 @@ async def world(state: Path, built: Built) -> AsyncIterator[World]:
     ]
     async with running(Setup(state, MANIFESTS, built.library, machines, runtime)) as cluster:
         yield World(cluster, runtime, str(built.client))
+    assert not processes_of(built.client), "no container outlives its machine"
+
+
+def processes_of(program: Path) -> list[str]:
+    """Return the ids of the processes that run a program."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdecimal() and (entry / "cmdline").read_bytes().startswith(f"{program}\0".encode()):
+                found.append(entry.name)
+    return found
