@@ -177,10 +177,7 @@ class Extender:
         """Return the nodes' scores, less what the binds that wait for a node cost it."""
         score = self.scores.scorer(Request.of(args.pod, self.policies))
         waiting = self.reservations.decided()
-        return [
-            {"Host": name, "Score": less_queue(score(name), waiting[name]) if name in waiting else score(name)}
-            for name in args.names
-        ]
+        return [{"Host": name, "Score": less_queue(score(name), waiting.get(name, 0))} for name in args.names]
 
     async def preempt(self, args: PreemptArgs) -> dict[str, object]:
         """Return which pods must go for this one on each node; none, where that cannot be told."""

@@ -6,7 +6,6 @@ The services run beside the cluster, as the harness has no kube-proxy: a TCP for
 import asyncio
 import random
 import ssl
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -27,6 +26,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.network import free_port, free_ports
 from tests.cluster.process import Service
 from tests.cluster.product import manifests
+from tests.command import COMMAND
 
 NAMESPACE: Final = "amd-vgpu"
 PODS: Final = "load"
@@ -36,7 +36,6 @@ CONFIGURATIONS: Final = (
     paths.named(paths.MUTATING_WEBHOOKS, PLACE.configuration),
     paths.named(paths.VALIDATING_WEBHOOKS, PLACE.configuration),
 )
-COMMAND: Final = (sys.executable, "-c", "import sys; from cli.main import main; sys.exit(main())")
 NAMES: Final = (f"webhook.{NAMESPACE}.svc", "127.0.0.1")
 QUICK: Final = ("--settle=1s", "--retention=1s", "--absence=3s", "--lease-duration=2")
 SECONDS: Final = 30.0

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from certs.authority import new_authority
+from tests.command import COMMAND
 
-COMMAND = (sys.executable, "-c", "import sys; from cli.main import main; sys.exit(main())")
 PLUGIN = ("plugin", "--node-name=node-a")
 
 

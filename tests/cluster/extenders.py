@@ -1,6 +1,5 @@
 """Extender processes on a real API server, with the rights that the manifests give them."""
 
-import sys
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -11,8 +10,8 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.network import free_ports
 from tests.cluster.process import Service
 from tests.cluster.product import BASE, NAMESPACE, render
+from tests.command import COMMAND
 
-COMMAND: Final = (sys.executable, "-c", "import sys; from cli.main import main; sys.exit(main())")
 _RIGHTS: Final = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 

@@ -6,7 +6,6 @@ the container. The services run beside the cluster instead of in pods, as the ha
 """
 
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.images import client_image
 from tests.cluster.network import free_port
 from tests.cluster.seen import Seen, follow
+from tests.command import COMMAND
 from tests.shim.build import compile_client, compile_shim, compile_standin_hip
 from tests.trees import MadeGpu, make_tree
 
@@ -34,7 +34,6 @@ MADE_MI300X: Final = MadeGpu("MI300X VF", memory_mib=196608)
 SLOTS: Final = 10
 
 _RUN_ELSEWHERE: Final = {"Deployment", "DaemonSet", "Service"}
-_COMMAND: Final = (sys.executable, "-c", "import sys; from cli.main import main; sys.exit(main())")
 
 
 class Product:
@@ -128,7 +127,7 @@ class Product:
         """Start one of the commands with the rights of the service account that the manifests give it."""
         self.cluster.wait_for_service_account(NAMESPACE, service)
         kubeconfig = self.cluster.kubeconfig_for_service_account(NAMESPACE, service)
-        self.cluster.start_process(service, [*_COMMAND, service, f"--kubeconfig={kubeconfig}", *options], ready=ready)
+        self.cluster.start_process(service, [*COMMAND, service, f"--kubeconfig={kubeconfig}", *options], ready=ready)
 
 
 @contextmanager

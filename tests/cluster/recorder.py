@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +10,19 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from kube import paths
+from kube.client import KubeClient
+from protocol.devices import DeviceInfo, encode_register
+from protocol.names import NODE_REGISTER, RESOURCE_GPU
+from tests.cluster.cluster import Cluster
 from tests.cluster.network import LOOPBACK, free_port
+from tests.cluster.product import scheduler_configuration
+from tests.command import COMMAND
 
 Json = dict[str, Any]
+
+MODES = {"names": True, "nodes": False}
+"""`nodeCacheCapable` by what kube-scheduler then sends."""
 
 
 @dataclass(frozen=True)
@@ -81,3 +91,58 @@ class Recorder:
 def _pod_name(asked: Json) -> str:
     pod: Json | None = asked.get("Pod")
     return str(pod["metadata"]["name"]) if pod else str(asked.get("PodName", ""))
+
+
+@asynccontextmanager
+async def taped(cluster: Cluster, scheduler: str, mode: str, space: str, *options: str) -> AsyncIterator[Recorder]:
+    """Run an extender, and a kube-scheduler that talks to it through a tape.
+
+    Args:
+        cluster: where.
+        scheduler: name of the kube-scheduler and its profile.
+        mode: one of MODES.
+        space: namespace of the extender's Lease.
+        options: more options for the extender.
+    """
+    port, health = free_port(), free_port()
+    argv = [
+        *COMMAND,
+        "scheduler",
+        f"--kubeconfig={cluster.kubeconfig}",
+        f"--port={port}",
+        f"--health-port={health}",
+        f"--namespace={space}",
+        "--kube-scheduler-lease=",
+        *options,
+    ]
+    tape = Recorder(f"http://{LOOPBACK}:{port}")
+    cluster.start_process("extender", argv, ready=f"http://{LOOPBACK}:{health}/readyz")
+    config = scheduler_configuration() | {"leaderElection": {"leaderElect": False}}
+    config["profiles"] = [{"schedulerName": scheduler}]
+    for extender in config["extenders"]:
+        extender |= {"urlPrefix": tape.address, "nodeCacheCapable": MODES[mode]}
+    cluster.start_scheduler(scheduler, config)
+    try:
+        async with tape.running():
+            yield tape
+    finally:
+        cluster.stop_process(scheduler, 0)
+        cluster.stop_process("extender", 0)
+
+
+async def add_node(client: KubeClient, name: str, devices: Sequence[DeviceInfo]) -> None:
+    """Add a node that has GPUs, slots for them and 8 CPUs, and no kubelet: its pods must tolerate that."""
+    notes = {NODE_REGISTER: encode_register(devices)}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": notes}}
+    await client.create(paths.NODES, node)
+    room = {RESOURCE_GPU: str(10 * len(devices)), "cpu": "8", "memory": "32Gi", "pods": "110"}
+    await client.patch(f"{paths.node(name)}/status", {"status": {"capacity": room, "allocatable": room}})
+
+
+async def remove(client: KubeClient, space: str, nodes: Iterable[str]) -> None:
+    """Remove the pods of a namespace and these nodes, at once."""
+    pods, _ = await client.list(paths.pods(space))
+    for pod in pods:
+        await client.delete(f"{paths.pod(space, pod['metadata']['name'])}?gracePeriodSeconds=0")
+    for name in nodes:
+        await client.delete(paths.node(name))

@@ -16,7 +16,6 @@ from certs import bundle
 from certs.authority import KeyPair, fingerprint, issue, new_authority
 from kube.client import KubeClient
 from tests.certs.replicas import (
-    COMMAND,
     CONFIGURATIONS,
     NAMES,
     NAMESPACE,
@@ -33,6 +32,7 @@ from tests.certs.replicas import (
 from tests.certs.test_folder import Mount
 from tests.cluster.network import free_port
 from tests.cluster.product import manifests
+from tests.command import COMMAND
 
 MOST_TO_REPAIR = 10.0
 """Seconds; it takes a fraction of one unless the machine is busy."""

@@ -6,7 +6,6 @@ The exchanges are kept in `tests/scheduler/recorded`, one file for each release 
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,23 +15,17 @@ import pytest
 
 from kube import paths
 from kube.client import KubeClient
-from protocol.devices import encode_register
-from protocol.names import ASSIGNED_NODE, CU_ALLOCATED, NODE_REGISTER, RESOURCE_GPU
+from protocol.names import ASSIGNED_NODE, CU_ALLOCATED
 from protocol.pods import PodRef, annotations, node_name
 from tests.cluster.availability import running_cluster
 from tests.cluster.binaries import RELEASES
 from tests.cluster.cluster import Cluster
-from tests.cluster.network import LOOPBACK, free_port
-from tests.cluster.product import scheduler_configuration
-from tests.cluster.recorder import Exchange, Recorder
+from tests.cluster.recorder import MODES, Exchange, Recorder, add_node, remove, taped
 from tests.protocol.makers import MI210, MI300X, container, pod_spec
 
 Json = dict[str, Any]
 SPACE = "conformance"
 RECORDED = Path(__file__).parents[1] / "scheduler/recorded"
-COMMAND = (sys.executable, "-c", "import sys; from cli.main import main; sys.exit(main())")
-MODES = {"names": True, "nodes": False}
-"""`nodeCacheCapable` by what kube-scheduler then sends."""
 SECONDS = 60.0
 
 
@@ -95,41 +88,12 @@ async def world(plane: Cluster, client: KubeClient, request: pytest.FixtureReque
     scheduler = f"{mode}-{plane.binaries.minor}"
     names = {f"{mode}-big-a": MI300X, f"{mode}-big-b": MI300X, f"{mode}-small": MI210}
     for name, device in names.items():
-        notes = {NODE_REGISTER: encode_register([device])}
-        await client.create(
-            paths.NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": notes}}
-        )
-        room = {RESOURCE_GPU: "10", "cpu": "8", "memory": "32Gi", "pods": "110"}
-        await client.patch(f"{paths.node(name)}/status", {"status": {"capacity": room, "allocatable": room}})
-    port, health = free_port(), free_port()
-    argv = [
-        *COMMAND,
-        "scheduler",
-        f"--kubeconfig={plane.kubeconfig}",
-        f"--port={port}",
-        f"--health-port={health}",
-        f"--namespace={SPACE}",
-        "--kube-scheduler-lease=",
-        "--bind-wait=1",
-    ]
-    tape = Recorder(f"http://{LOOPBACK}:{port}")
-    plane.start_process("extender", argv, ready=f"http://{LOOPBACK}:{health}/readyz")
-    config = scheduler_configuration() | {"leaderElection": {"leaderElect": False}}
-    config["profiles"] = [{"schedulerName": scheduler}]
-    for extender in config["extenders"]:
-        extender |= {"urlPrefix": tape.address, "nodeCacheCapable": MODES[mode]}
-    plane.start_scheduler(scheduler, config)
+        await add_node(client, name, [device])
     try:
-        async with tape.running():
+        async with taped(plane, scheduler, mode, SPACE, "--bind-wait=1") as tape:
             yield World(plane, client, tape, scheduler)
     finally:
-        plane.stop_process(scheduler, 0)
-        plane.stop_process("extender", 0)
-        pods = await client.get(paths.pods(SPACE))
-        for pod in pods["items"]:
-            await client.delete(f"{paths.pod(SPACE, pod['metadata']['name'])}?gracePeriodSeconds=0")
-        for name in names:
-            await client.delete(paths.node(name))
+        await remove(client, SPACE, names)
 
 
 async def test_the_way_of_a_pod_in_both_modes(world: World) -> None:

@@ -6,7 +6,6 @@ one is tried. That one asks about nodes where its own filters find victims: here
 """
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,15 +14,12 @@ import pytest
 
 from kube import paths
 from kube.client import KubeClient
-from protocol.devices import encode_register
-from protocol.names import BIND_PHASE, DEVICES_ALLOCATED, NODE_LOCK, NODE_REGISTER, PHASE_SUCCESS, RESOURCE_GPU
+from protocol.names import BIND_PHASE, DEVICES_ALLOCATED, NODE_LOCK, PHASE_SUCCESS
 from protocol.pods import PodRef, annotations, node_name
 from tests.cluster.availability import running_cluster
 from tests.cluster.binaries import RECENT
 from tests.cluster.cluster import Cluster
-from tests.cluster.network import LOOPBACK, free_port
-from tests.cluster.product import scheduler_configuration
-from tests.cluster.recorder import Recorder
+from tests.cluster.recorder import MODES, Recorder, add_node, remove, taped
 from tests.protocol.makers import MI300X, container, pod_spec
 
 Json = dict[str, Any]
@@ -31,9 +27,6 @@ SPACE = "preemption"
 NODE = "two-gpus"
 FIRST, SECOND = MI300X.id, "GPU-0000000000000002"
 PRIORITIES = {"low": 100, "mid": 500, "high": 1000}
-COMMAND = (sys.executable, "-c", "import sys; from cli.main import main; sys.exit(main())")
-MODES = {"names": True, "nodes": False}
-"""`nodeCacheCapable` by what kube-scheduler then sends."""
 SECONDS = 60.0
 
 
@@ -104,40 +97,13 @@ class World:
 @pytest.fixture(params=MODES)
 async def world(plane: Cluster, client: KubeClient, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     devices = [MI300X, replace(MI300X, id=SECOND, index=1)]
-    notes = {NODE_REGISTER: encode_register(devices)}
-    await client.create(
-        paths.NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "annotations": notes}}
-    )
-    room = {RESOURCE_GPU: "20", "cpu": "8", "memory": "32Gi", "pods": "110"}
-    await client.patch(f"{paths.node(NODE)}/status", {"status": {"capacity": room, "allocatable": room}})
-    port, health = free_port(), free_port()
-    argv = [
-        *COMMAND,
-        "scheduler",
-        f"--kubeconfig={plane.kubeconfig}",
-        f"--port={port}",
-        f"--health-port={health}",
-        f"--namespace={SPACE}",
-        "--kube-scheduler-lease=",
-    ]
-    tape = Recorder(f"http://{LOOPBACK}:{port}")
-    plane.start_process("extender", argv, ready=f"http://{LOOPBACK}:{health}/readyz")
+    await add_node(client, NODE, devices)
     scheduler = f"preempting-{request.param}"
-    config = scheduler_configuration() | {"leaderElection": {"leaderElect": False}}
-    config["profiles"] = [{"schedulerName": scheduler}]
-    for extender in config["extenders"]:
-        extender |= {"urlPrefix": tape.address, "nodeCacheCapable": MODES[request.param]}
-    plane.start_scheduler(scheduler, config)
     try:
-        async with tape.running():
+        async with taped(plane, scheduler, request.param, SPACE) as tape:
             yield World(plane, client, tape, scheduler)
     finally:
-        plane.stop_process(scheduler, 0)
-        plane.stop_process("extender", 0)
-        pods = await client.get(paths.pods(SPACE))
-        for pod in pods["items"]:
-            await client.delete(f"{paths.pod(SPACE, pod['metadata']['name'])}?gracePeriodSeconds=0")
-        await client.delete(paths.node(NODE))
+        await remove(client, SPACE, [NODE])
 
 
 async def test_hami_1494_the_lowest_priority_gives_way(world: World) -> None:

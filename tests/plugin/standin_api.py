@@ -12,20 +12,9 @@ from typing import Any
 
 from aiohttp import web
 
+from embedded.apiserver.patches import merge
+
 Json = dict[str, Any]
-
-
-def merge(target: Any, patch: Any) -> Any:
-    """Apply an RFC 7386 merge patch."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merge(result.get(key), value)
-    return result
 
 
 @dataclass

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from embedded.apiserver.patches import merge
 from plugin.allocate import Host
 from plugin.decision import Grant, decide
 from plugin.holder import RefusedError
@@ -15,7 +16,6 @@ from protocol.cumask import read_mask
 from protocol.names import CU_ALLOCATED
 from protocol.usage import node_usage
 from tests.plugin.made_pods import bound_pod, container
-from tests.plugin.standin_api import merge
 
 Json = dict[str, Any]
 

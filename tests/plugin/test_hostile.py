@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from embedded.apiserver.patches import merge
 from plugin.allocate import Host
 from plugin.decision import decide
 from plugin.discovery import Snapshot, discover
@@ -15,7 +16,6 @@ from protocol.cumask import read_mask
 from protocol.lock import decode_lock
 from protocol.names import CU_ALLOCATED, DEVICES_ALLOCATED, DEVICES_TO_ALLOCATE
 from tests.plugin.made_pods import NODE, bound_pod, container
-from tests.plugin.standin_api import merge
 from tests.trees import MadeGpu, make_tree
 
 Json = dict[str, Any]

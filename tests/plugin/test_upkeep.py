@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from embedded.apiserver.patches import merge
 from kube.client import KubeClient
 from plugin.allocator import Allocator
 from plugin.holder import RefusedError
@@ -23,7 +24,7 @@ from plugin.upkeep import Upkeep
 from protocol.names import BIND_PHASE, CU_ALLOCATED, NODE_LOCK, NODE_SURVIVORS
 from protocol.survivors import decode_survivors
 from tests.plugin.made_pods import NODE, bound_pod, container, lock_for, path_of, with_notes
-from tests.plugin.standin_api import StandInApi, merge, until
+from tests.plugin.standin_api import StandInApi, until
 from tests.plugin.standin_podresources import serving
 from tests.plugin.waiting import reached
 from tests.trees import MadeGpu, make_tree
